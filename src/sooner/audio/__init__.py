@@ -1,0 +1,1 @@
+"""From bytes to facts: how many seconds, which samples. Needs the ``serve`` extra (PyAV, NumPy)."""

@@ -1,0 +1,88 @@
+"""How long an upload really is, found by decoding it.
+
+A header can claim any length, and the packet times of most containers are claims too, so the one honest
+measure is the number of samples that come out of the decoder. Decoding is cheap beside transcribing (an hour
+in seconds), but an hour in one piece would hold up the clips behind it, in a second first-come queue in front
+of the scheduler. A probe therefore works in slices: whoever drives it takes turns between uploads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sooner.audio.decode import SAMPLE_RATE_HZ, decode_blocks
+from sooner.audio.mel import LogMel, PeakMeter
+from sooner.errors import AudioTooLongError, UnreadableAudioError
+
+__all__ = ["Audio", "Probe"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audio:
+    """One upload on disk and what is known of it.
+
+    Attributes:
+        path: where its bytes are.
+        num_samples: decoded length at 16 kHz.
+        peak_log_mel: highest log10 mel energy of the whole recording; ``None`` where it fits in one window
+            or the engine has no use for it.
+    """
+
+    path: Path
+    num_samples: int
+    peak_log_mel: float | None = None
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of decoded audio."""
+        return self.num_samples / SAMPLE_RATE_HZ
+
+
+class Probe:
+    """Measures one upload, a slice at a time. CPU work: call ``step`` in a thread.
+
+    Args:
+        path: the upload.
+        max_audio_s: longest audio to accept, seconds; decoding stops there.
+        log_mel: front end whose peak to measure on the way; ``None`` for none.
+    """
+
+    _SLICE_BLOCKS = 60  # about a minute of audio, some tens of milliseconds of work
+
+    def __init__(self, path: Path, *, max_audio_s: float, log_mel: LogMel | None = None) -> None:
+        self._path = path
+        self._max_audio_s = max_audio_s
+        self._blocks = decode_blocks(path)
+        self._meter = None if log_mel is None else PeakMeter(log_mel)
+        self._num_samples = 0
+
+    def step(self) -> Audio | None:
+        """Decode the next slice. Returns the facts once the end is reached, else ``None``.
+
+        Raises:
+            UnreadableAudioError: there is no audio in the file.
+            AudioTooLongError: there is more than ``max_audio_s`` of it.
+        """
+        for _ in range(self._SLICE_BLOCKS):
+            block = next(self._blocks, None)
+            if block is None:
+                return self._finish()
+            self._num_samples += len(block)
+            if self._num_samples > self._max_audio_s * SAMPLE_RATE_HZ:
+                raise AudioTooLongError(
+                    limit_s=self._max_audio_s, actual_s=self._num_samples / SAMPLE_RATE_HZ
+                )
+            if self._meter is not None:
+                self._meter.feed(block)
+        return None
+
+    def _finish(self) -> Audio:
+        if not self._num_samples:
+            raise UnreadableAudioError("the file holds no sample of audio; record again, or check what was sent")
+        peak = None if self._meter is None else self._meter.finish()
+        return Audio(path=self._path, num_samples=self._num_samples, peak_log_mel=peak)
+
+    def close(self) -> None:
+        """Release the decoder and the file. Idempotent."""
+        self._blocks.close()

@@ -1,0 +1,86 @@
+"""The facts about one upload that scheduling decides on.
+
+``Job`` and ``Estimate`` never change once made. What changes while a job moves through the system (how
+much is left, how long it was served) lives in a ``Ticket``, which is replaced, not mutated: the queues
+and policies see tickets alone, so they work for any driver that can make one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Estimate", "Job", "Ticket"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What serving an amount of audio is predicted to take.
+
+    Attributes:
+        estimated_output_tokens: n̂, predicted output tokens, at least 1.
+        windows: number of ≤ 30 s windows the model encodes, at least 1.
+        size_s: predicted service time on one worker, seconds.
+    """
+
+    estimated_output_tokens: int
+    windows: int
+    size_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One upload, as admitted.
+
+    Attributes:
+        id: unique among the jobs a scheduler knows.
+        arrival_s: monotonic second of admission.
+        audio_s: seconds of decoded audio; measured, never a header's claim.
+        estimate: predicted cost of the whole upload.
+        speech_s: seconds in which someone speaks, ``None`` where not measured.
+        language: language code the client gave, ``None`` where it gave none.
+    """
+
+    id: str
+    arrival_s: float
+    audio_s: float
+    estimate: Estimate
+    speech_s: float | None = None
+    language: str | None = None
+
+    @property
+    def size_s(self) -> float:
+        """Predicted service time of the whole upload, seconds."""
+        return self.estimate.size_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """A job's standing in the queue: all that a policy may look at.
+
+    Attributes:
+        id: the job's id.
+        arrival_s: monotonic second of admission; unchanged by preemption.
+        size_s: predicted service time of the whole job, seconds; more than 0.
+        remaining_s: predicted service time still to come, seconds; ``size_s`` until the first window is done.
+        served_s: seconds of service received so far.
+        sequence: admission number; breaks every remaining tie, so that order never depends on ids.
+    """
+
+    id: str
+    arrival_s: float
+    size_s: float
+    remaining_s: float
+    sequence: int
+    served_s: float = 0.0
+
+    @property
+    def waiting_since_s(self) -> float:
+        """The second since which the job would have waited had all its waiting been in one piece.
+
+        ``now - waiting_since_s`` is the time not spent in service: the wait of the response ratio.
+        """
+        return self.arrival_s + self.served_s
+
+    def response_ratio(self, now_s: float) -> float:
+        """R = (wait + size) / size at ``now_s``; 1 for a job that never waited."""
+        return (now_s - self.waiting_since_s + self.size_s) / self.size_s

@@ -1,0 +1,133 @@
+"""Scheduling policies and the registry that names them.
+
+A policy is two decisions: the order in which waiting jobs are served (it makes the queue that keeps that
+order) and the victim among running jobs when one must go. It keeps no state of its own, so one instance
+may serve any number of schedulers.
+
+- fcfs: arrival order; the baseline, and what every ASR server does today.
+- sjf: least remaining service time first. With preemption this is shortest-remaining-processing-time,
+  which minimises the mean response time on one worker (Schrage 1968, https://doi.org/10.1287/opre.16.3.687).
+- hrrn: highest response ratio next (Brinch Hansen 1971), R = (wait + size) / size: near SJF for what has just
+  arrived, but waiting raises R without limit, so nothing starves. Wait counts time *not in service*, so a
+  long file that has a worker to itself keeps R = 1 and any clip that has waited at all overtakes it at the
+  next window. Counting service as waiting, or dividing by what remains, both let a file near its end hold
+  clips back; ``docs/design.md`` has the figures.
+
+Another static order is a ``StaticPolicy`` with another rank; anything else brings a queue of its own. Adding
+a policy is one ``register`` call, and every driver, flag and listing knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sooner.core.job import Ticket
+from sooner.core.ready_queue import HeapQueue, Rank, ReadyQueue, ResponseRatioQueue
+from sooner.errors import UnknownPolicyError
+
+__all__ = ["HrrnPolicy", "Policy", "StaticPolicy", "policies", "policy_named", "register"]
+
+
+class Policy(Protocol):
+    """Orders waiting jobs and names the victim among running ones."""
+
+    @property
+    def name(self) -> str:
+        """What ``--policy`` calls it."""
+
+    @property
+    def summary(self) -> str:
+        """What it does and for whom, in one line."""
+
+    @property
+    def preemptive(self) -> bool:
+        """Whether a job that has done a window competes again with those that wait, by default."""
+
+    def make_queue(self) -> ReadyQueue:
+        """A new, empty queue in this policy's order."""
+
+    def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
+        """The running job to put off when one must go; ``None`` where nothing runs. O(running)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticPolicy:
+    """A policy whose rank does not change while a job waits; the victim is whoever ranks last.
+
+    Attributes:
+        name: see ``Policy``.
+        summary: see ``Policy``.
+        rank: lower is served sooner.
+        preemptive: see ``Policy``.
+    """
+
+    name: str
+    summary: str
+    rank: Rank
+    preemptive: bool
+
+    def make_queue(self) -> ReadyQueue:
+        return HeapQueue(self.rank)
+
+    def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
+        return max(running, key=lambda t: (self.rank(t), t.arrival_s, t.sequence), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HrrnPolicy:
+    """Highest response ratio next; the victim is the running job with the lowest ratio."""
+
+    name: str = "hrrn"
+    summary: str = "highest response ratio next: short before long, but waiting counts, so nothing starves"
+    preemptive: bool = True
+
+    def make_queue(self) -> ReadyQueue:
+        return ResponseRatioQueue()
+
+    def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
+        return max(
+            running, key=lambda t: (-t.response_ratio(now_s), t.arrival_s, t.sequence), default=None
+        )
+
+
+_REGISTRY: dict[str, Policy] = {}
+
+
+def register(policy: Policy) -> None:
+    """Make ``policy`` known by its name. Raises ``ValueError`` where the name is taken."""
+    if policy.name in _REGISTRY:
+        raise ValueError(f"a scheduling policy named {policy.name!r} is already registered")
+    _REGISTRY[policy.name] = policy
+
+
+def policy_named(name: str) -> Policy:
+    """The policy registered under ``name``. Raises ``UnknownPolicyError``, which lists the known names."""
+    if name not in _REGISTRY:
+        raise UnknownPolicyError(name=name, known=_REGISTRY)
+    return _REGISTRY[name]
+
+
+def policies() -> Iterable[Policy]:
+    """All registered policies, in order of registration."""
+    return _REGISTRY.values()
+
+
+register(
+    StaticPolicy(
+        name="fcfs",
+        summary="first come, first served, each job to its end: no surprises, and clips wait behind files",
+        rank=lambda ticket: ticket.arrival_s,
+        preemptive=False,
+    )
+)
+register(
+    StaticPolicy(
+        name="sjf",
+        summary="shortest remaining job first: the lowest mean and the fastest clips; long files pay",
+        rank=lambda ticket: ticket.remaining_s,
+        preemptive=True,
+    )
+)
+register(HrrnPolicy())

@@ -1,0 +1,1 @@
+"""Engines: what turns audio into text, one window at a time."""

@@ -1,0 +1,191 @@
+"""Every error Sooner raises on purpose, in one tree.
+
+::
+
+    SoonerError
+    ├── AdmissionError             a job is refused; the scheduler is unchanged
+    │   ├── AudioTooLongError      limit_s, actual_s
+    │   ├── BacklogTooLargeError   limit_s, actual_s, retry_after_s
+    │   ├── QueueFullError         limit, actual, retry_after_s
+    │   └── SpoolFullError         limit_bytes, actual_bytes, retry_after_s
+    ├── RequestError               what the client sent cannot be served
+    │   ├── InvalidParameterError  param
+    │   ├── ModelNotFoundError     model, served
+    │   ├── UnreadableAudioError
+    │   ├── UploadTimeoutError     limit_s
+    │   └── UploadTooLargeError    limit_bytes, actual_bytes
+    ├── ServiceClosedError         the server is shutting down
+    ├── EngineError                the engine failed on a window
+    ├── ConfigurationError         an option or an installation is wrong
+    │   ├── MissingExtraError      extra
+    │   ├── ModelUnavailableError
+    │   └── UnknownPolicyError     name, known
+    └── SchedulerUsageError        a driver broke the scheduler's contract: a bug in the caller
+        ├── DuplicateJobError      job_id
+        └── UnknownJobError        job_id
+
+Errors carry data (the limit and the actual value); the message says what to do about it. Only
+``server/errors.py`` knows which HTTP status belongs to which error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class SoonerError(Exception):
+    """Base of every error that Sooner raises on purpose."""
+
+
+class AdmissionError(SoonerError):
+    """A job was refused at the door; nothing about the queue changed."""
+
+
+class AudioTooLongError(AdmissionError):
+    """The decoded audio is longer than the server accepts."""
+
+    def __init__(self, *, limit_s: float, actual_s: float) -> None:
+        super().__init__(
+            f"the audio holds at least {actual_s:.1f} s, the limit is {limit_s:.1f} s; split the recording "
+            "or raise --max-audio-s"
+        )
+        self.limit_s = limit_s
+        self.actual_s = actual_s
+
+
+class BacklogTooLargeError(AdmissionError):
+    """The predicted work that waits, per worker, is at its limit."""
+
+    def __init__(self, *, limit_s: float, actual_s: float) -> None:
+        super().__init__(
+            f"the queue holds {actual_s:.1f} s of work per worker, the limit is {limit_s:.1f} s; retry later"
+        )
+        self.limit_s = limit_s
+        self.actual_s = actual_s
+        self.retry_after_s = max(1.0, actual_s - limit_s)
+
+
+class QueueFullError(AdmissionError):
+    """As many jobs wait as the queue may hold."""
+
+    def __init__(self, *, limit: int, actual: int, retry_after_s: float) -> None:
+        super().__init__(
+            f"{actual} jobs are waiting, the limit is {limit}; retry in {retry_after_s:.0f} s"
+        )
+        self.limit = limit
+        self.actual = actual
+        self.retry_after_s = retry_after_s
+
+
+class SpoolFullError(AdmissionError):
+    """The uploads on disk take as many bytes as they may."""
+
+    def __init__(self, *, limit_bytes: int, actual_bytes: int, retry_after_s: float) -> None:
+        super().__init__(
+            f"uploads hold {actual_bytes} bytes on disk, the limit is {limit_bytes}; "
+            f"retry in {retry_after_s:.0f} s or raise --max-spool-bytes"
+        )
+        self.limit_bytes = limit_bytes
+        self.actual_bytes = actual_bytes
+        self.retry_after_s = retry_after_s
+
+
+class RequestError(SoonerError):
+    """What the client sent cannot be served as it is; sending it again will not help."""
+
+
+class InvalidParameterError(RequestError):
+    """One parameter of a request is missing or has a value that is not accepted."""
+
+    def __init__(self, message: str, *, param: str | None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ModelNotFoundError(RequestError):
+    """The request names a model that this server does not serve."""
+
+    def __init__(self, *, model: str, served: Iterable[str]) -> None:
+        self.model = model
+        self.served = tuple(served)
+        super().__init__(f"model {model!r} is not served here; use one of: {', '.join(self.served)}")
+
+
+class UnreadableAudioError(RequestError):
+    """No audio could be decoded from the uploaded bytes."""
+
+
+class UploadTimeoutError(RequestError):
+    """The client stopped sending its upload."""
+
+    def __init__(self, *, limit_s: float) -> None:
+        super().__init__(f"no byte of the upload arrived for {limit_s:.0f} s; send it again")
+        self.limit_s = limit_s
+
+
+class UploadTooLargeError(RequestError):
+    """The request body holds more bytes than the server accepts."""
+
+    def __init__(self, *, limit_bytes: int, actual_bytes: int) -> None:
+        super().__init__(
+            f"the upload holds at least {actual_bytes} bytes, the limit is {limit_bytes}; compress it "
+            "(opus, mp3) or raise --max-upload-bytes"
+        )
+        self.limit_bytes = limit_bytes
+        self.actual_bytes = actual_bytes
+
+
+class ServiceClosedError(SoonerError):
+    """The server is shutting down and takes or finishes no further job."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down; send the request again to another instance or later")
+
+
+class EngineError(SoonerError):
+    """The engine failed while it transcribed; the job is over, the server goes on."""
+
+
+class ConfigurationError(SoonerError):
+    """An option, a file or an installation is wrong; the message says how to mend it."""
+
+
+class MissingExtraError(ConfigurationError):
+    """A feature needs an optional dependency that is not installed."""
+
+    def __init__(self, *, extra: str, feature: str) -> None:
+        super().__init__(f"{feature} needs an optional dependency: pip install 'sooner[{extra}]'")
+        self.extra = extra
+
+
+class ModelUnavailableError(ConfigurationError):
+    """The model asked for is not on this machine and could not be fetched, or is damaged."""
+
+
+class UnknownPolicyError(ConfigurationError):
+    """No scheduling policy is registered under this name."""
+
+    def __init__(self, *, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(f"unknown scheduling policy {name!r}; known: {', '.join(self.known)}")
+
+
+class SchedulerUsageError(SoonerError):
+    """The caller broke the scheduler's contract; this is a bug in the driver, not bad input."""
+
+
+class DuplicateJobError(SchedulerUsageError):
+    """A job with this id is already waiting or running."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id!r} is already known; give each job an id of its own")
+        self.job_id = job_id
+
+
+class UnknownJobError(SchedulerUsageError):
+    """No job with this id is in the state that the call needs."""
+
+    def __init__(self, job_id: str, *, state: str) -> None:
+        super().__init__(f"no {state} job has the id {job_id!r}")
+        self.job_id = job_id

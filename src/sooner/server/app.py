@@ -1,0 +1,183 @@
+"""Putting the server together, and taking it down without losing a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from sooner.core.policy import policy_named
+from sooner.core.scheduler import Limits, Scheduler
+from sooner.engines.base import Engine
+from sooner.server.errors import install_error_handlers
+from sooner.server.options import ServeOptions
+from sooner.server.routes import Service, router
+from sooner.server.upload import Intake
+from sooner.service.clock import Clock, MonotonicClock
+from sooner.service.dispatcher import Dispatcher, WindowRecord
+from sooner.service.prober import Prober
+
+__all__ = ["Server", "load_engine", "make_app"]
+
+_log = logging.getLogger(__name__)
+
+
+def load_engine(options: ServeOptions) -> tuple[Engine, int]:
+    """Load the model that the options name. Returns it with the number of workers it was loaded for.
+
+    Raises:
+        ModelUnavailableError: there is no such model.
+    """
+    from sooner.engines.models import find_model
+    from sooner.engines.whisper import WhisperEngine, resolve_device
+
+    num_workers = options.num_workers_on(resolve_device(options.device))
+    engine = WhisperEngine(
+        find_model(options.model),
+        num_workers=num_workers,
+        device=options.device,
+        compute_type=options.compute_type,
+        beam_size=options.beam_size,
+    )
+    return engine, num_workers
+
+
+def make_app(
+    options: ServeOptions,
+    *,
+    engine: Engine,
+    num_workers: int,
+    clock: Clock | None = None,
+    on_window: Callable[[WindowRecord], None] | None = None,
+) -> FastAPI:
+    """The ASGI application. Its service lives from start-up to shutdown of the application.
+
+    Args:
+        options: see ``ServeOptions``.
+        engine: what recognises.
+        num_workers: windows that run at once.
+        clock: the time; ``None`` for the real one.
+        on_window: see ``Dispatcher``.
+    """
+    clock = clock or MonotonicClock()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = _make_service(options, engine, num_workers, clock, on_window)
+        app.state.service = service
+        try:
+            yield
+        finally:
+            await service.dispatcher.close(grace_s=options.shutdown_grace_s)
+            service.prober.close()
+            service.intake.close()
+
+    app = FastAPI(
+        title="Sooner",
+        description="Duration-aware speech-to-text serving, OpenAI-compatible.",
+        lifespan=lifespan,
+    )
+    app.include_router(router)
+    install_error_handlers(app)
+    return app
+
+
+def _make_service(
+    options: ServeOptions,
+    engine: Engine,
+    num_workers: int,
+    clock: Clock,
+    on_window: Callable[[WindowRecord], None] | None,
+) -> Service:
+    scheduler = Scheduler(
+        policy_named(options.policy),
+        num_workers=num_workers,
+        preempt=options.preempt,
+        limits=Limits(
+            max_waiting=options.max_queue,
+            max_audio_s=options.max_audio_s,
+            max_backlog_s=options.max_backlog_s,
+        ),
+    )
+    return Service(
+        engine=engine,
+        intake=Intake(
+            scheduler=scheduler,
+            spool_dir=options.spool_dir,
+            max_waiting=options.max_queue,
+            max_upload_bytes=options.max_upload_bytes,
+            max_spool_bytes=options.max_spool_bytes,
+            idle_s=options.upload_idle_s,
+        ),
+        prober=Prober(max_audio_s=options.max_audio_s, log_mel=engine.log_mel),
+        dispatcher=Dispatcher(
+            engine=engine,
+            scheduler=scheduler,
+            estimator=options.make_estimator(),
+            clock=clock,
+            num_workers=num_workers,
+            on_window=on_window,
+        ),
+        clock=clock,
+        started_at_s=int(time.time()),
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with the service closed *before* it waits for open requests.
+
+    uvicorn waits for requests to end and only then runs the application's shutdown; a request that waits in
+    our queue would hold that up for as long as the queue is. Closing the dispatcher first lets started jobs
+    finish within the grace and answers all others with 503.
+
+    Args:
+        app: what ``make_app`` returned.
+        options: the same options.
+    """
+
+    _AFTER_GRACE_S = 10  # to write the last replies; uvicorn cancels what is left
+
+    def __init__(self, app: FastAPI, options: ServeOptions) -> None:
+        self._app = app
+        self._options = options
+        config = uvicorn.Config(
+            app,
+            host=options.host,
+            port=options.port,
+            log_level="warning",
+            timeout_graceful_shutdown=int(options.shutdown_grace_s) + self._AFTER_GRACE_S,
+        )
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port = self.address
+        service: Service = self._app.state.service
+        statistics = service.dispatcher.scheduler.statistics()
+        _log.info(
+            "listening on http://%s:%d, policy %s, %d workers, model %s",
+            f"[{host}]" if ":" in host else host,
+            port,
+            statistics.policy,
+            statistics.num_workers,
+            service.engine.model_id,
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        service: Service = self._app.state.service
+        service.intake.refuse()
+        closing = asyncio.ensure_future(service.dispatcher.close(grace_s=self._options.shutdown_grace_s))
+        await super().shutdown(sockets)
+        await closing
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port in use once started, also where port 0 was asked for."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return host, port

@@ -1,0 +1,107 @@
+"""From Sooner's errors to OpenAI's error replies; the only place that knows HTTP status codes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from sooner.errors import (
+    AdmissionError,
+    AudioTooLongError,
+    BacklogTooLargeError,
+    EngineError,
+    InvalidParameterError,
+    ModelNotFoundError,
+    QueueFullError,
+    RequestError,
+    ServiceClosedError,
+    SoonerError,
+    SpoolFullError,
+    UnreadableAudioError,
+    UploadTimeoutError,
+    UploadTooLargeError,
+)
+
+__all__ = ["error_response", "install_error_handlers"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    type: str
+    code: str
+
+
+_INVALID = "invalid_request_error"
+_BUSY = "overloaded_error"
+_REPLIES: dict[type[SoonerError], _Reply] = {
+    AudioTooLongError: _Reply(413, _INVALID, "audio_too_long"),
+    BacklogTooLargeError: _Reply(503, _BUSY, "backlog_too_large"),
+    QueueFullError: _Reply(503, _BUSY, "queue_full"),
+    SpoolFullError: _Reply(503, _BUSY, "spool_full"),
+    AdmissionError: _Reply(503, _BUSY, "refused"),
+    InvalidParameterError: _Reply(400, _INVALID, "invalid_parameter"),
+    ModelNotFoundError: _Reply(404, _INVALID, "model_not_found"),
+    UnreadableAudioError: _Reply(400, _INVALID, "unreadable_audio"),
+    UploadTimeoutError: _Reply(408, _INVALID, "upload_timeout"),
+    UploadTooLargeError: _Reply(413, _INVALID, "upload_too_large"),
+    RequestError: _Reply(400, _INVALID, "bad_request"),
+    ServiceClosedError: _Reply(503, _BUSY, "shutting_down"),
+    EngineError: _Reply(500, "server_error", "engine_failed"),
+    SoonerError: _Reply(500, "server_error", "internal_error"),
+}
+_PARAMS: dict[type[SoonerError], str] = {
+    AudioTooLongError: "file",
+    UnreadableAudioError: "file",
+    UploadTooLargeError: "file",
+    UploadTimeoutError: "file",
+    ModelNotFoundError: "model",
+}
+
+
+def _body(message: str, kind: str, param: str | None, code: str | None) -> dict[str, object]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_response(error: SoonerError) -> Response:
+    """The reply for an error: its status, OpenAI's body, and ``Retry-After`` where retrying helps."""
+    kinds = type(error).__mro__
+    reply = next(_REPLIES[kind] for kind in kinds if kind in _REPLIES)
+    param = getattr(error, "param", None) or _PARAMS.get(type(error))
+    headers = {}
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        headers["Retry-After"] = str(math.ceil(retry_after_s))
+    return JSONResponse(
+        _body(str(error), reply.type, param, reply.code), status_code=reply.status, headers=headers
+    )
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make every error of ``app``, its own and the framework's, an OpenAI error body."""
+
+    @app.exception_handler(SoonerError)
+    async def on_sooner_error(request: Request, error: SoonerError) -> Response:
+        response = error_response(error)
+        if response.status_code >= 500:
+            _log.warning("%s %s: %s", request.method, request.url.path, error)
+        return response
+
+    @app.exception_handler(HTTPException)
+    async def on_http_exception(request: Request, error: HTTPException) -> Response:
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return JSONResponse(
+            _body(message, _INVALID, None, None), status_code=error.status_code, headers=error.headers
+        )
+
+    @app.exception_handler(Exception)
+    async def on_bug(request: Request, error: Exception) -> Response:
+        message = "the server made a mistake; its log says more"
+        return JSONResponse(_body(message, "server_error", None, "internal_error"), status_code=500)

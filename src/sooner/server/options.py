@@ -1,0 +1,129 @@
+"""Every option of ``sooner serve``, once: the command line is generated from this class."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sooner.core.estimator import Estimator
+from sooner.core.policy import policy_named
+from sooner.errors import ConfigurationError
+
+__all__ = ["ServeOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Options of the server.
+
+    Parameters
+    ----------
+    model
+        A folder in CTranslate2's format, a size such as small, or a repository on the model hub. Default:
+        the bundled tiny.en.
+    policy
+        Scheduling policy; `sooner policies` lists them.
+    preempt
+        Let shorter jobs overtake at each 30-second window. Default: as the policy has it (yes for sjf and
+        hrrn); --no-preempt runs every job to its end.
+    workers
+        Windows decoded at once, one thread each. Default: the number of cores; 1 on a GPU.
+    kappa
+        Output tokens expected per second of audio.
+    encode_s
+        Seconds to encode one window, for size estimates.
+    token_s
+        Seconds to decode one token, for size estimates.
+    host
+        Address to listen on.
+    port
+        Port to listen on; 0 picks a free one.
+    max_queue
+        Uploads that may wait or be on their way in; more are refused with 503.
+    max_audio_s
+        Longest recording accepted, seconds.
+    max_upload_bytes
+        Largest request body accepted.
+    max_spool_bytes
+        Most bytes that all uploads together may take on disk.
+    max_backlog_s
+        Refuse when this much predicted work waits per worker, seconds. Default: no such limit.
+    upload_idle_s
+        Give up on an upload that sends nothing for this long, seconds.
+    shutdown_grace_s
+        How long started jobs may go on after a stop signal, seconds.
+    spool_dir
+        Folder for uploads that wait. Default: the system's temporary folder.
+    device
+        Where the model runs.
+    compute_type
+        CTranslate2 compute type. auto: int8 on a CPU, float16 on a GPU.
+    beam_size
+        Beams searched at temperature 0.
+    """
+
+    model: str | None = None
+    policy: str = "hrrn"
+    preempt: bool | None = None
+    workers: int | None = None
+    kappa: float = 3.0
+    encode_s: float = 0.4
+    token_s: float = 0.0065
+    host: str = "127.0.0.1"
+    port: int = 8000
+    max_queue: int = 1000
+    max_audio_s: float = 4 * 3600.0
+    max_upload_bytes: int = 512 * 2**20
+    max_spool_bytes: int = 8 * 2**30
+    max_backlog_s: float | None = None
+    upload_idle_s: float = 30.0
+    shutdown_grace_s: float = 30.0
+    spool_dir: Path | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    compute_type: str = "auto"
+    beam_size: int = 5
+
+    def __post_init__(self) -> None:
+        policy_named(self.policy)
+        at_least = {
+            "workers": (self.workers, 1),
+            "port": (self.port, 0),
+            "max_queue": (self.max_queue, 1),
+            "max_audio_s": (self.max_audio_s, 1),
+            "max_upload_bytes": (self.max_upload_bytes, 1),
+            "max_spool_bytes": (self.max_spool_bytes, 1),
+            "max_backlog_s": (self.max_backlog_s, 0),
+            "upload_idle_s": (self.upload_idle_s, 1),
+            "shutdown_grace_s": (self.shutdown_grace_s, 0),
+            "beam_size": (self.beam_size, 1),
+        }
+        for name, (value, least) in at_least.items():
+            if value is not None and not value >= least:
+                raise ConfigurationError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+        if self.port > 65535:
+            raise ConfigurationError(f"--port must be at most 65535, not {self.port}")
+        if self.spool_dir is not None and not self.spool_dir.is_dir():
+            raise ConfigurationError(f"--spool-dir {self.spool_dir} is not a folder")
+        self.make_estimator()
+
+    def make_estimator(self) -> Estimator:
+        """The estimator with these costs. Raises ``ConfigurationError`` where they make no sense."""
+        try:
+            return Estimator(kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+    def num_workers_on(self, device: str) -> int:
+        """The number of workers to run on ``device``."""
+        if self.workers is not None:
+            return self.workers
+        return 1 if device == "cuda" else _num_cores()
+
+
+def _num_cores() -> int:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))  # fewer than os.cpu_count() in a container or under taskset
+    return os.cpu_count() or 1

@@ -1,0 +1,250 @@
+"""Receiving a multipart upload straight to disk, within limits.
+
+Nothing of a file is held in memory but the chunk on its way. Every wait for the client has an end, every count
+a bound: bytes of one body, bytes of all uploads on disk, bytes of a form field, number of parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from fastapi import Request
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+
+from sooner.core.scheduler import Scheduler
+from sooner.errors import (
+    InvalidParameterError,
+    QueueFullError,
+    ServiceClosedError,
+    SpoolFullError,
+    UploadTimeoutError,
+    UploadTooLargeError,
+)
+from sooner.service.threads import run_to_its_end
+
+__all__ = ["Intake", "Upload"]
+
+_MAX_FIELD_BYTES = 64 * 1024
+_MAX_PARTS = 64
+_MULTIPART_HELP = "send the recording as multipart/form-data with a part named 'file'"
+
+
+@dataclass(slots=True)
+class Upload:
+    """One request body as received.
+
+    Attributes:
+        folder: its own folder on disk; gone after the request.
+        fields: the text fields; the last of equal names counts.
+        path: the recording, ``None`` where no file was sent.
+        num_bytes: bytes of the body so far.
+    """
+
+    folder: Path
+    fields: dict[str, str] = field(default_factory=dict)
+    path: Path | None = None
+    num_bytes: int = 0
+
+
+class Intake:
+    """The door: admits uploads within limits and keeps them on disk until their request ends.
+
+    Args:
+        scheduler: asked for room before a body is read.
+        spool_dir: folder for uploads; ``None`` for the system's temporary folder.
+        max_waiting: uploads on their way in and jobs waiting, together.
+        max_upload_bytes: largest body.
+        max_spool_bytes: all uploads on disk together.
+        idle_s: longest silence of a client in the middle of its upload, seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        spool_dir: Path | None,
+        max_waiting: int,
+        max_upload_bytes: int,
+        max_spool_bytes: int,
+        idle_s: float,
+    ) -> None:
+        self._scheduler = scheduler
+        self._root = tempfile.TemporaryDirectory(prefix="sooner-", dir=spool_dir)
+        self._max_waiting = max_waiting
+        self._max_upload_bytes = max_upload_bytes
+        self._max_spool_bytes = max_spool_bytes
+        self._idle_s = idle_s
+        self._num_open = 0
+        self._spool_bytes = 0
+        self._refusing = asyncio.Event()
+
+    @property
+    def num_arriving(self) -> int:
+        """Uploads that are being received or measured, not yet in the queue."""
+        statistics = self._scheduler.statistics()
+        return max(0, self._num_open - statistics.num_waiting - statistics.num_running)
+
+    @asynccontextmanager
+    async def receive(self, request: Request) -> AsyncIterator[Upload]:
+        """Receive a request's body; its files are removed when the context ends.
+
+        Raises:
+            QueueFullError, BacklogTooLargeError, SpoolFullError: no room now.
+            ServiceClosedError: ``refuse`` was called.
+            UploadTooLargeError, UploadTimeoutError, InvalidParameterError: see their classes.
+            starlette.requests.ClientDisconnect: the client went away.
+        """
+        self._check_room(request)
+        folder = Path(tempfile.mkdtemp(dir=self._root.name))
+        upload = Upload(folder)
+        self._num_open += 1
+        try:
+            await self._read_body(request, upload)
+            yield upload
+        finally:
+            self._num_open -= 1
+            self._spool_bytes -= upload.num_bytes
+            await run_to_its_end(None, lambda: shutil.rmtree(folder))
+
+    def _check_room(self, request: Request) -> None:
+        self._scheduler.check_room()
+        num_waiting = self._scheduler.num_waiting + self.num_arriving
+        if num_waiting >= self._max_waiting:
+            raise QueueFullError(
+                limit=self._max_waiting, actual=num_waiting, retry_after_s=self._retry_after_s()
+            )
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal():
+            self._check_size(int(declared))
+            self._check_spool(int(declared))
+
+    def _retry_after_s(self) -> float:
+        return max(1.0, self._scheduler.backlog_s)
+
+    def _check_size(self, num_bytes: int) -> None:
+        if num_bytes > self._max_upload_bytes:
+            raise UploadTooLargeError(limit_bytes=self._max_upload_bytes, actual_bytes=num_bytes)
+
+    def _check_spool(self, more_bytes: int) -> None:
+        if self._spool_bytes + more_bytes > self._max_spool_bytes:
+            raise SpoolFullError(
+                limit_bytes=self._max_spool_bytes,
+                actual_bytes=self._spool_bytes,
+                retry_after_s=self._retry_after_s(),
+            )
+
+    async def _read_body(self, request: Request, upload: Upload) -> None:
+        form = _FormWriter(_boundary_of(request), upload)
+        chunks = request.stream()
+        try:
+            while chunk := await self._next_chunk(chunks):
+                self._check_size(upload.num_bytes + len(chunk))
+                self._check_spool(len(chunk))
+                upload.num_bytes += len(chunk)
+                self._spool_bytes += len(chunk)
+                await run_to_its_end(None, lambda chunk=chunk: form.write(chunk))  # type: ignore[misc]
+            form.finish()
+        except MultipartError as error:
+            raise InvalidParameterError(f"the form is malformed ({error}); {_MULTIPART_HELP}", param=None) from error
+        finally:
+            form.close()
+
+    async def _next_chunk(self, chunks: AsyncIterator[bytes]) -> bytes:
+        """The next bytes of the body, empty at its end; raises where the client stalls or the server closes."""
+
+        async def read() -> bytes:
+            return await anext(chunks, b"")
+
+        reading = asyncio.ensure_future(read())
+        refusing = asyncio.ensure_future(self._refusing.wait())
+        try:
+            await asyncio.wait(
+                (reading, refusing), timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if reading.done():
+                return reading.result()
+            if refusing.done():
+                raise ServiceClosedError
+            raise UploadTimeoutError(limit_s=self._idle_s)
+        finally:
+            reading.cancel()
+            refusing.cancel()
+
+    def refuse(self) -> None:
+        """Take no more uploads; those under way that send nothing more end with ``ServiceClosedError``."""
+        self._refusing.set()
+
+    def close(self) -> None:
+        """Remove everything on disk. Call when no request is under way."""
+        self._root.cleanup()
+
+
+def _boundary_of(request: Request) -> str:
+    content_type, options = parse_options_header(request.headers.get("content-type", ""))
+    boundary = options.get("boundary", "")
+    if content_type != "multipart/form-data" or not boundary:
+        raise InvalidParameterError(f"the body is not a form; {_MULTIPART_HELP}", param="file")
+    return boundary
+
+
+class _FormWriter:
+    """Parses a form as it arrives: the part named ``file`` goes to disk, text fields to a dict."""
+
+    def __init__(self, boundary: str, upload: Upload) -> None:
+        self._parser = PushMultipartParser(boundary, max_segment_count=_MAX_PARTS)
+        self._upload = upload
+        self._segment: MultipartSegment | None = None
+        self._file: BinaryIO | None = None
+        self._text = bytearray()
+
+    def write(self, chunk: bytes) -> None:
+        for event in self._parser.parse(chunk):
+            if isinstance(event, MultipartSegment):
+                self._begin(event)
+            elif event is None:
+                self._end()
+            else:
+                self._take(bytes(event))
+
+    def _begin(self, segment: MultipartSegment) -> None:
+        self._segment = segment
+        self._text.clear()
+        if segment.name == "file":
+            self._upload.path = self._upload.folder / "recording"
+            self._file = self._upload.path.open("wb")
+
+    def _take(self, data: bytes) -> None:
+        if self._file is not None:
+            self._file.write(data)
+            return
+        self._text += data
+        if len(self._text) > _MAX_FIELD_BYTES:
+            name = self._segment.name if self._segment else None
+            raise InvalidParameterError(f"field {name!r} holds more than {_MAX_FIELD_BYTES} bytes", param=name)
+
+    def _end(self) -> None:
+        if self._file is not None:
+            self.close()
+        elif self._segment is not None and self._segment.name:
+            try:
+                self._upload.fields[self._segment.name] = self._text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise InvalidParameterError(
+                    f"field {self._segment.name!r} is not UTF-8 text", param=self._segment.name
+                ) from error
+
+    def finish(self) -> None:
+        """Raise ``MultipartError`` where the form is not complete."""
+        self._parser.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,1 @@
+"""The asyncio shell around the core: it owns the clock, the worker threads and the futures."""

@@ -1,0 +1,1 @@
+"""What is served and when: recordings with known text, real durations, arrival processes."""
