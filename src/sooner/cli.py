@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sooner import __version__, policies
-from sooner.errors import ConfigurationError, MissingExtraError, SoonerError
+from sooner.errors import MissingExtraError, SoonerError
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -93,10 +93,7 @@ def run_server(options: "ServeOptions") -> None:
     _raise_open_files_limit()
     engine, num_workers = load_engine(options)
     app = make_app(options, engine=engine, num_workers=num_workers)
-    server = Server(app, options)
-    asyncio.run(server.serve())
-    if not server.started:
-        raise ConfigurationError(f"could not listen on {options.host}:{options.port}; is it taken? choose another --port")
+    asyncio.run(Server(app, options).serve())
 
 
 def _raise_open_files_limit() -> None:

@@ -69,9 +69,7 @@ class QueueFullError(AdmissionError):
     """As many jobs wait as the queue may hold."""
 
     def __init__(self, *, limit: int, actual: int, retry_after_s: float) -> None:
-        super().__init__(
-            f"{actual} jobs are waiting, the limit is {limit}; retry in {retry_after_s:.0f} s"
-        )
+        super().__init__(f"{actual} jobs are waiting, the limit is {limit}; retry in {retry_after_s:.0f} s")
         self.limit = limit
         self.actual = actual
         self.retry_after_s = retry_after_s

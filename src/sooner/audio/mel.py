@@ -59,7 +59,8 @@ class LogMel:
         spectrum = np.fft.rfft(strided * self._hann)
         power = (np.abs(spectrum) ** 2).astype(np.float32)
         mel = self._filters @ power.T
-        return np.log10(np.maximum(mel, np.float32(1e-10)))
+        log_mel: Features = np.log10(np.maximum(mel, np.float32(1e-10)))
+        return log_mel
 
     @staticmethod
     def scale(log_mel: Features, peak: float) -> Features:

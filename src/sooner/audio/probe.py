@@ -70,9 +70,7 @@ class Probe:
                 return self._finish()
             self._num_samples += len(block)
             if self._num_samples > self._max_audio_s * SAMPLE_RATE_HZ:
-                raise AudioTooLongError(
-                    limit_s=self._max_audio_s, actual_s=self._num_samples / SAMPLE_RATE_HZ
-                )
+                raise AudioTooLongError(limit_s=self._max_audio_s, actual_s=self._num_samples / SAMPLE_RATE_HZ)
             if self._meter is not None:
                 self._meter.feed(block)
         return None

@@ -145,7 +145,7 @@ def _run_policy(
 def _table(runs: Sequence[DemoRun], num_workers: int) -> Table:
     base = runs[0]
     table = Table(
-        title=f"{len(base.long_answers)} long files on {num_workers} workers, {len(base.clip_answers)} clips behind them",
+        title=f"{len(base.long_answers)} long files, {len(base.clip_answers)} clips, {num_workers} workers",
         caption="Seconds from sending to the last byte. First: a 3 s clip sent right behind the long files.",
     )
     table.add_column("policy")

@@ -32,7 +32,11 @@ def save_timeline(path: Path, runs: Sequence[DemoRun]) -> None:
     for axes, run in zip(panels[:, 0], runs, strict=True):
         _draw(axes, run)
     panels[-1, 0].set_xlabel("seconds since the long files were sent")
-    legend = [Patch(color=_WAITS, label="waits"), Patch(color=_LONG, label="long file runs"), Patch(color=_CLIP, label="clip runs")]
+    legend = [
+        Patch(color=_WAITS, label="waits"),
+        Patch(color=_LONG, label="long file runs"),
+        Patch(color=_CLIP, label="clip runs"),
+    ]
     figure.legend(handles=legend, loc="outside upper center", ncols=3, frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["BUCKETS_S", "LatencyRecord", "LatencySummary", "by_duration_bucket", "percentile", "summarise"]
 
@@ -101,7 +102,7 @@ def by_duration_bucket(records: Sequence[LatencyRecord]) -> dict[str, list[Laten
     """Split ``records`` by audio length; keys such as ``"5-15 s"``, in rising order, without empty buckets."""
     bounds = (0.0, *BUCKETS_S, math.inf)
     buckets: dict[str, list[LatencyRecord]] = {}
-    for low_s, high_s in zip(bounds, bounds[1:], strict=False):
+    for low_s, high_s in pairwise(bounds):
         inside = [record for record in records if low_s < record.audio_s <= high_s]
         if inside:
             label = f"> {low_s:g} s" if high_s == math.inf else f"{low_s:g}-{high_s:g} s"

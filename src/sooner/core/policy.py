@@ -87,9 +87,7 @@ class HrrnPolicy:
         return ResponseRatioQueue()
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
-        return max(
-            running, key=lambda t: (-t.response_ratio(now_s), t.arrival_s, t.sequence), default=None
-        )
+        return max(running, key=lambda t: (-t.response_ratio(now_s), t.arrival_s, t.sequence), default=None)
 
 
 _REGISTRY: dict[str, Policy] = {}

@@ -108,7 +108,7 @@ class _Record:
 
 
 class Scheduler:
-    """Admits jobs, orders them by a policy and follows them to their end. Not thread-safe: one driver owns it.
+    """Admits jobs, orders them by a policy and follows them to their end. One driver owns it; not thread-safe.
 
     Args:
         policy: the order.
@@ -191,7 +191,7 @@ class Scheduler:
         self._enqueue(ticket)
 
     def check_room(self) -> None:
-        """Raise what ``submit`` would raise for any job now, so that a driver can refuse before it receives one."""
+        """Raise what ``submit`` would raise for any job now: a driver can refuse before it receives one."""
         limits = self._limits
         if self.num_waiting >= limits.max_waiting:
             raise QueueFullError(
@@ -254,9 +254,7 @@ class Scheduler:
         record = self._running.pop(job_id, None)
         if record is None or record.started_s is None:
             raise UnknownJobError(job_id, state="running")
-        record.ticket = replace(
-            record.ticket, served_s=record.ticket.served_s + now_s - record.started_s
-        )
+        record.ticket = replace(record.ticket, served_s=record.ticket.served_s + now_s - record.started_s)
         record.started_s = None
         return record
 
@@ -389,7 +387,8 @@ class Scheduler:
         """Raise ``AssertionError`` where an invariant does not hold. O(n); for tests."""
         self._queue.check()
         waiting = {ticket.id for ticket in self._queue}
-        assert waiting.isdisjoint(self._resume) and len(set(self._resume)) == len(self._resume)
+        assert waiting.isdisjoint(self._resume), "a job waits and is to resume"
+        assert len(set(self._resume)) == len(self._resume), "a job is to resume twice"
         waiting.update(self._resume)
         assert waiting.isdisjoint(self._running), "a job waits and runs"
         assert waiting | self._running.keys() == self._records.keys(), "a job is lost"

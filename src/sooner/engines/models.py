@@ -54,7 +54,9 @@ def find_model(model: str | None) -> ModelFiles:
     folder = Path(model)
     if folder.is_dir():
         if not (folder / "model.bin").is_file():
-            raise ModelUnavailableError(f"{folder} holds no model.bin; --model needs a folder in CTranslate2's format")
+            raise ModelUnavailableError(
+                f"{folder} holds no model.bin; --model needs a folder in CTranslate2's format"
+            )
         return ModelFiles(model_id=folder.resolve().name, location=str(folder))
     if folder.is_absolute() or model.startswith("."):
         raise ModelUnavailableError(f"there is no folder {model}; check --model")

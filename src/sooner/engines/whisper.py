@@ -27,7 +27,7 @@ from faster_whisper.transcribe import TranscriptionOptions, get_suppressed_token
 from faster_whisper.vad import VadOptions, get_speech_timestamps
 
 from sooner.audio.decode import SAMPLE_RATE_HZ, PcmStream, Samples
-from sooner.audio.mel import HOP_SAMPLES, WINDOW_FRAMES, Features, LogMel
+from sooner.audio.mel import HOP_SAMPLES, WINDOW_FRAMES, LogMel
 from sooner.audio.probe import Audio
 from sooner.core.job import Job
 from sooner.engines.base import DecodingOptions, Segment, WindowResult
@@ -124,7 +124,7 @@ class WhisperDecoding:
             raise SchedulerUsageError("this decoding is finished or closed")
         try:
             return self._step()
-        except (RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(f"the model failed at {self._position_s():.1f} s: {error}") from error
 
     def _step(self) -> WindowResult:
@@ -251,9 +251,7 @@ class _Recogniser:
     def _generate(self, encoded: StorageView, temperature: float) -> _Candidate:
         prompt = self._model.get_prompt(self._tokenizer, self._context)
         room = self._model.max_length - len(prompt)
-        options = replace(
-            self._options, temperatures=[temperature], max_new_tokens=min(_MAX_NEW_TOKENS, room)
-        )
+        options = replace(self._options, temperatures=[temperature], max_new_tokens=min(_MAX_NEW_TOKENS, room))
         result, avg_logprob, _, compression_ratio = self._model.generate_with_fallback(
             encoded, prompt, self._tokenizer, options
         )
@@ -269,9 +267,7 @@ class _Recogniser:
         varied = [c for c in self._candidates if c.compression_ratio <= _COMPRESSION_RATIO]
         return max(varied or self._candidates, key=lambda c: c.avg_logprob)
 
-    def _accept(
-        self, candidate: _Candidate, window: _Window, hottest: float
-    ) -> tuple[tuple[Segment, ...], int]:
+    def _accept(self, candidate: _Candidate, window: _Window, hottest: float) -> tuple[tuple[Segment, ...], int]:
         """The segments of the accepted text, and the frame at which the next window begins."""
         past_window = window.seek + window.num_frames
         if _is_silence(candidate, window.samples):

@@ -15,6 +15,8 @@ from fastapi import FastAPI
 from sooner.core.policy import policy_named
 from sooner.core.scheduler import Limits, Scheduler
 from sooner.engines.base import Engine
+from sooner.engines.models import find_model
+from sooner.engines.whisper import WhisperEngine, resolve_device
 from sooner.server.errors import install_error_handlers
 from sooner.server.options import ServeOptions
 from sooner.server.routes import Service, router
@@ -34,9 +36,6 @@ def load_engine(options: ServeOptions) -> tuple[Engine, int]:
     Raises:
         ModelUnavailableError: there is no such model.
     """
-    from sooner.engines.models import find_model
-    from sooner.engines.whisper import WhisperEngine, resolve_device
-
     num_workers = options.num_workers_on(resolve_device(options.device))
     engine = WhisperEngine(
         find_model(options.model),

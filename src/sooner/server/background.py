@@ -1,7 +1,8 @@
-"""A real server in a thread, for demos, benchmarks and tests: in use once it answers, closed when the block ends."""
+"""A real server in a thread, for demos, benchmarks and tests."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from types import TracebackType
 
@@ -21,13 +22,13 @@ class _AnnouncingServer(Server):
         super().__init__(app, options)
         self.listening = threading.Event()
 
-    async def startup(self, sockets: object = None) -> None:
-        await super().startup()
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
         self.listening.set()
 
 
 class BackgroundServer:
-    """Context manager that runs an application on a free port of this machine.
+    """Context manager: the application is reachable inside the block, and shut down at its end.
 
     Args:
         app: see ``make_app``.

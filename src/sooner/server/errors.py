@@ -102,6 +102,6 @@ def install_error_handlers(app: FastAPI) -> None:
         )
 
     @app.exception_handler(Exception)
-    async def on_bug(request: Request, error: Exception) -> Response:
+    async def on_bug(_request: Request, _error: Exception) -> Response:
         message = "the server made a mistake; its log says more"
         return JSONResponse(_body(message, "server_error", None, "internal_error"), status_code=500)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -124,6 +123,6 @@ class ServeOptions:
 
 
 def _num_cores() -> int:
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))  # fewer than os.cpu_count() in a container or under taskset
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))  # fewer than os.cpu_count() under taskset
     return os.cpu_count() or 1

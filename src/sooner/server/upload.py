@@ -117,9 +117,7 @@ class Intake:
         self._scheduler.check_room()
         num_waiting = self._scheduler.num_waiting + self.num_arriving
         if num_waiting >= self._max_waiting:
-            raise QueueFullError(
-                limit=self._max_waiting, actual=num_waiting, retry_after_s=self._retry_after_s()
-            )
+            raise QueueFullError(limit=self._max_waiting, actual=num_waiting, retry_after_s=self._retry_after_s())
         declared = request.headers.get("content-length", "")
         if declared.isdecimal():
             self._check_size(int(declared))
@@ -152,7 +150,9 @@ class Intake:
                 await run_to_its_end(None, lambda chunk=chunk: form.write(chunk))  # type: ignore[misc]
             form.finish()
         except MultipartError as error:
-            raise InvalidParameterError(f"the form is malformed ({error}); {_MULTIPART_HELP}", param=None) from error
+            raise InvalidParameterError(
+                f"the form is malformed ({error}); {_MULTIPART_HELP}", param=None
+            ) from error
         finally:
             form.close()
 
@@ -165,9 +165,7 @@ class Intake:
         reading = asyncio.ensure_future(read())
         refusing = asyncio.ensure_future(self._refusing.wait())
         try:
-            await asyncio.wait(
-                (reading, refusing), timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait((reading, refusing), timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 return reading.result()
             if refusing.done():
@@ -191,7 +189,7 @@ def _boundary_of(request: Request) -> str:
     boundary = options.get("boundary", "")
     if content_type != "multipart/form-data" or not boundary:
         raise InvalidParameterError(f"the body is not a form; {_MULTIPART_HELP}", param="file")
-    return boundary
+    return str(boundary)
 
 
 class _FormWriter:

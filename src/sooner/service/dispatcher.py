@@ -147,9 +147,7 @@ class Dispatcher:
             self._drop(work)
             raise
 
-    def _submit(
-        self, job_id: str, audio: Audio, language: str | None, options: DecodingOptions
-    ) -> _Work:
+    def _submit(self, job_id: str, audio: Audio, language: str | None, options: DecodingOptions) -> _Work:
         if self._closing:
             raise ServiceClosedError
         job = Job(
@@ -187,7 +185,7 @@ class Dispatcher:
             outcome = await loop.run_in_executor(self._pool, work.step, self._engine)
         except SoonerError as error:
             outcome = error
-        except Exception as error:  # a worker must survive whatever a recording does to the libraries below
+        except Exception as error:  # noqa: BLE001  a worker survives whatever a file does to the libraries below
             _log.exception("job %s failed", work.job.id)
             outcome = EngineError(f"the engine failed: {error}")
         self._num_busy -= 1

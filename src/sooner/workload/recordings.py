@@ -51,7 +51,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def clips() -> tuple[Clip, ...]:
-    """The recordings that ship with the package: 13 of 2 to 17 s, 16 kHz mono FLAC."""
+    """The recordings that ship with the package: 12 of 2 to 17 s, 16 kHz mono FLAC."""
     folder = _HERE / "speech"
     return tuple(
         Clip(path=folder / row["file"], audio_s=float(row["audio_s"]), transcript=row["transcript"])

@@ -1,0 +1,103 @@
+"""Real servers in threads, with the scripted or the real engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sooner import Job
+from sooner.engines.base import Engine
+from sooner.engines.fake import FakeEngine
+from sooner.server.app import make_app
+from sooner.server.background import BackgroundServer
+from sooner.server.options import ServeOptions
+
+
+class Gate:
+    """Lets the windows of a fake engine begin, and end when the test says so."""
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[str, int]] = []
+        self._changed = threading.Condition()
+        self._may_end = threading.Semaphore(0)
+
+    def on_step(self, job: Job, index: int) -> None:
+        with self._changed:
+            self._begun.append((job.id, index))
+            self._changed.notify_all()
+        self._may_end.acquire()
+
+    def wait_for_windows(self, number: int) -> list[tuple[str, int]]:
+        """Wait until so many windows have begun in all."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self._begun) >= number, timeout=20)
+            return list(self._begun)
+
+    def open(self, number: int = 1000) -> None:
+        self._may_end.release(number)
+
+
+@dataclass
+class Running:
+    """A server under test."""
+
+    background: BackgroundServer
+    url: str
+    spool: Path
+    gate: Gate
+    client: httpx.Client
+
+    def post(self, path: Path, **fields: str) -> httpx.Response:
+        data = {"model": "whisper-1", **fields}
+        return self.client.post(
+            "/v1/audio/transcriptions", data=data, files={"file": (path.name, path.read_bytes())}
+        )
+
+    def queue(self) -> dict[str, Any]:
+        body: dict[str, Any] = self.client.get("/v1/queue").json()
+        return body
+
+    def wait_for_queue(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask ``/v1/queue`` until ``condition`` holds for it."""
+        for _ in range(2000):
+            body = self.queue()
+            if condition(body):
+                return body
+        raise AssertionError(f"the queue never got there: {body}")
+
+
+Serve = Callable[..., Running]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts a server; every one started is stopped at the end, and must have left its spool folder empty."""
+    with ExitStack() as stack:
+
+        def start(
+            engine: Engine | None = None, *, gated: bool = False, num_workers: int = 1, **options: Any
+        ) -> Running:
+            gate = Gate()
+            if engine is None:
+                engine = FakeEngine(gate.on_step if gated else None)
+            spool = tmp_path / "spool"
+            spool.mkdir(exist_ok=True)
+            serve_options = ServeOptions(port=0, spool_dir=spool, **options)
+            app = make_app(serve_options, engine=engine, num_workers=num_workers)
+            background = stack.enter_context(BackgroundServer(app, serve_options))
+            stack.callback(gate.open)
+            client = stack.enter_context(
+                httpx.Client(base_url=background.url, timeout=60, limits=httpx.Limits(max_connections=None))
+            )
+            return Running(background, background.url, spool, gate, client)
+
+        yield start
+    left = list((tmp_path / "spool").rglob("*")) if (tmp_path / "spool").exists() else []
+    assert left == [], "uploads were left on disk"

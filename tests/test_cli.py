@@ -1,0 +1,115 @@
+"""The command as users run it: in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sooner import __version__
+from sooner.bench.accuracy import is_right
+from sooner.workload.recordings import clip_named
+
+SOONER = Path(sys.executable).with_name("sooner")
+JFK = clip_named("jfk")
+
+
+def sooner(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SOONER, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """``sooner serve`` on a free port; yields its address once it listens."""
+    with subprocess.Popen(
+        [SOONER, "serve", "--port", "0", *arguments], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if found := re.search(r"listening on (http://\S+?),", line):
+                    break
+            else:
+                raise AssertionError("the server ended before it listened")
+            yield found[1], process
+        finally:
+            process.kill()
+
+
+def test_version() -> None:
+    assert sooner("--version").stdout.strip() == __version__
+
+
+def test_policies() -> None:
+    lines = sooner("policies").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["fcfs", "sjf", "hrrn"]
+    assert all(len(line.split()) > 4 for line in lines)
+
+
+def test_help_names_every_option() -> None:
+    text = sooner("serve", "--help").stdout
+    for option in (
+        "model",
+        "policy",
+        "no-preempt",
+        "workers",
+        "kappa",
+        "host",
+        "port",
+        "max-queue",
+        "max-audio-s",
+    ):
+        assert f"--{option}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policy", "lifo"], "unknown scheduling policy 'lifo'; known: fcfs, sjf, hrrn"),
+        (["--workers", "0"], "--workers must be at least 1, not 0"),
+        (["--kappa", "-1"], "kappa must be a finite number"),
+        (["--model", "/no/such/model"], "there is no folder /no/such/model"),
+        (["--spool-dir", "/no/such/folder"], "--spool-dir"),
+        (["--nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(arguments: list[str], message: str) -> None:
+    result = sooner("serve", *arguments)
+    assert result.returncode != 0
+    assert message in re.sub(r"[│\s]+", " ", result.stdout + result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+def test_serve_answers_and_stops_on_a_signal() -> None:
+    with serving("--workers", "1", "--policy", "sjf") as (url, process):
+        response = httpx.post(
+            f"{url}/v1/audio/transcriptions",
+            data={"model": "whisper-1"},
+            files={"file": JFK.path.read_bytes()},
+            timeout=60,
+        )
+        assert is_right(JFK.transcript, response.json()["text"])
+        assert httpx.get(f"{url}/v1/queue").json()["policy"] == "sjf"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with serving("--workers", "1") as (url, _):
+        port = url.rsplit(":", 1)[1]
+        result = sooner("serve", "--port", port)
+        assert result.returncode != 0
+        assert port in result.stderr
+        assert "already in use" in result.stderr
+
+
+def test_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOONER_POLICY", "lifo")
+    assert "unknown scheduling policy 'lifo'" in sooner("serve").stderr

@@ -1,0 +1,122 @@
+"""What the package promises as a whole: exact names, no dependency for the core, true documents."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import sooner
+
+ROOT = Path(__file__).parents[1]
+
+ONLY_THE_STANDARD_LIBRARY = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top != "sooner" and top not in sys.stdlib_module_names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+def run_bare(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code where nothing but Sooner and the standard library can be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", ONLY_THE_STANDARD_LIBRARY + code], capture_output=True, text=True, check=False
+    )
+
+
+def test_public_names() -> None:
+    assert sooner.__all__ == [
+        "Estimate",
+        "Estimator",
+        "HeapQueue",
+        "HrrnPolicy",
+        "Job",
+        "LatencyRecord",
+        "LatencySummary",
+        "Limits",
+        "Policy",
+        "QueuedJob",
+        "ReadyQueue",
+        "ResponseRatioQueue",
+        "Scheduler",
+        "SchedulerStatistics",
+        "SoonerError",
+        "StaticPolicy",
+        "Ticket",
+        "policies",
+        "policy_named",
+        "register",
+        "summarise",
+    ]
+    assert all(hasattr(sooner, name) for name in sooner.__all__)
+
+
+def test_the_core_needs_no_dependency() -> None:
+    result = run_bare(
+        """
+from sooner import Estimator, Job, Scheduler, policy_named
+s = Scheduler(policy_named("hrrn"), num_workers=1)
+for name, audio_s in (("meeting", 600.0), ("clip", 3.0)):
+    s.submit(Job(id=name, arrival_s=0.0, audio_s=audio_s, estimate=Estimator().estimate(audio_s)))
+print(s.next(1.0).id)
+"""
+    )
+    assert result.stdout.strip() == "clip", result.stderr
+
+
+def test_the_command_without_its_extra_says_what_to_install() -> None:
+    result = run_bare("from sooner.cli import main; main()")
+    assert result.returncode == 1
+    assert result.stderr.strip() == (
+        "sooner: the sooner command needs an optional dependency: pip install 'sooner[serve]'"
+    )
+
+
+def test_a_bare_install_brings_nothing_along() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["dependencies"] == []
+    assert {"serve", "tiny", "test", "dev"} <= project["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize("document", ["flow.md", "design.md"])
+def test_names_in_the_documents_exist(document: str) -> None:
+    """Every `sooner...` name in backticks can be imported or is an attribute of what can."""
+    names = re.findall(r"`(sooner(?:\.\w+)+)`", (ROOT / "docs" / document).read_text())
+    assert names or document != "flow.md"
+    for name in names:
+        module, rest = name, []
+        while True:
+            try:
+                found = importlib.import_module(module)
+                break
+            except ModuleNotFoundError:
+                module, _, last = module.rpartition(".")
+                rest.insert(0, last)
+        for attribute in rest:
+            assert hasattr(found, attribute), name
+            found = getattr(found, attribute)
+
+
+def test_files_in_the_documents_exist() -> None:
+    for document in ("README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))):
+        text = (ROOT / document).read_text()
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+            assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_readme_clips_are_where_it_says() -> None:
+    for path in re.findall(r"src/sooner/workload/speech/\S+?\.flac", (ROOT / "README.md").read_text()):
+        assert (ROOT / path).is_file()
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    assert f"## {sooner.__version__}" in (ROOT / "CHANGELOG.md").read_text()
