@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import resource
 import statistics
 import subprocess
@@ -162,10 +163,15 @@ def record_of(answer: Answer) -> LatencyRecord:
 
 
 def throughput_files(folder: Path) -> list[tuple[Path, float]]:
-    """Clips of 2 to 17 s and files of one to two minutes: paths and seconds of audio."""
+    """Clips of 2 to 17 s and files of a minute, in random order: paths and seconds of audio.
+
+    No file is long: the last one would leave all workers but one idle, and the ratio would tell of that.
+    """
     short: Sequence[Clip] = clips() * 2
-    long = [join_clips(folder / f"file{n}.wav", at_least_s=60.0 + 20 * n, seed=n) for n in range(4)]
-    return [(one.path, one.audio_s) for one in (*long, *short)]
+    long = [join_clips(folder / f"file{n}.wav", at_least_s=55.0, seed=n) for n in range(8)]
+    files = [(one.path, one.audio_s) for one in (*long, *short)]
+    random.Random(0).shuffle(files)
+    return files
 
 
 def serve_all(url: str, files: Sequence[tuple[Path, float]]) -> float:

@@ -25,6 +25,7 @@ from faster_whisper.audio import pad_or_trim
 from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import TranscriptionOptions, get_suppressed_tokens
 from faster_whisper.vad import VadOptions, get_speech_timestamps
+from threadpoolctl import threadpool_limits
 
 from sooner.audio.decode import SAMPLE_RATE_HZ, PcmStream, Samples
 from sooner.audio.mel import HOP_SAMPLES, WINDOW_FRAMES, LogMel
@@ -83,6 +84,9 @@ class WhisperEngine:
             raise ModelUnavailableError(
                 f"model {files.location!r} could not be loaded on {device} ({compute_type}): {error}"
             ) from error
+        # The workers are the parallelism. Left alone, NumPy's BLAS adds a thread per core to each small product,
+        # and their busy waiting cost a tenth of the machine.
+        threadpool_limits(limits=1, user_api="blas")
         self.model_id = files.model_id
         self.device = device
         self.compute_type = compute_type
