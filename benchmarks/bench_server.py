@@ -33,6 +33,7 @@ from typing import Any
 
 import aiohttp
 import psutil
+from faster_whisper import WhisperModel
 from rich.console import Console
 from rich.table import Table
 
@@ -41,6 +42,7 @@ from sooner.bench.accuracy import is_right
 from sooner.bench.client import Answer, Sending, send_all, wait_until_running
 from sooner.bench.joined import join_clips
 from sooner.core.latency import percentile
+from sooner.engines.models import find_model
 from sooner.server.app import load_engine, make_app
 from sooner.server.background import BackgroundServer
 from sooner.server.options import ServeOptions
@@ -197,13 +199,20 @@ def transcribe_all(model: Any, num_workers: int, files: Sequence[tuple[Path, flo
 def measure_throughput(folder: Path) -> dict[str, Any]:
     files = throughput_files(folder)
     audio_s = sum(seconds for _, seconds in files)
-    engine, num_workers = load_engine(ServeOptions())
     rounds = []
     with server_process({}) as greeting:
+        num_workers = greeting["num_workers"]
+        model = WhisperModel(
+            find_model(None).location,
+            device="cpu",
+            compute_type="int8",
+            cpu_threads=1,
+            num_workers=num_workers,
+        )
         serve_all(greeting["url"], files[-4:])  # warm up both
-        transcribe_all(engine.model, num_workers, files[-4:])  # type: ignore[attr-defined]
+        transcribe_all(model, num_workers, files[-4:])
         for _ in range(NUM_PAIRS):
-            bare_s = transcribe_all(engine.model, num_workers, files)  # type: ignore[attr-defined]
+            bare_s = transcribe_all(model, num_workers, files)
             server_s = serve_all(greeting["url"], files)
             rounds.append({"bare_s": bare_s, "server_s": server_s, "ratio": bare_s / server_s})
     return {

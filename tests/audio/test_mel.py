@@ -26,7 +26,7 @@ def peak_of(samples: np.ndarray, block: int = 16_000) -> float | None:
     return meter.finish()
 
 
-@pytest.mark.parametrize("seek", [0, 1, 2500, 5321, 8990])
+@pytest.mark.parametrize("seek", [0, 1, 2500, 5321, 8000])
 def test_features_of_a_window_are_those_of_the_whole(recording: np.ndarray, seek: int) -> None:
     whole = EXTRACTOR(recording)
     num_frames = min(WINDOW_FRAMES, len(recording) // HOP_SAMPLES - seek)

@@ -25,7 +25,6 @@ from faster_whisper.audio import pad_or_trim
 from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import TranscriptionOptions, get_suppressed_tokens
 from faster_whisper.vad import VadOptions, get_speech_timestamps
-from threadpoolctl import threadpool_limits
 
 from sooner.audio.decode import SAMPLE_RATE_HZ, PcmStream, Samples
 from sooner.audio.mel import HOP_SAMPLES, WINDOW_FRAMES, LogMel
@@ -33,6 +32,7 @@ from sooner.audio.probe import Audio
 from sooner.core.job import Job
 from sooner.engines.base import DecodingOptions, Segment, WindowResult
 from sooner.engines.models import ModelFiles
+from sooner.engines.process import tune_for_workers
 from sooner.errors import EngineError, ModelUnavailableError, SchedulerUsageError
 
 __all__ = ["WhisperDecoding", "WhisperEngine"]
@@ -69,6 +69,7 @@ class WhisperEngine:
         compute_type: str = "auto",
         beam_size: int = 5,
     ) -> None:
+        tune_for_workers()
         device = resolve_device(device)
         if compute_type == "auto":
             compute_type = "int8" if device == "cpu" else "float16"
@@ -84,9 +85,6 @@ class WhisperEngine:
             raise ModelUnavailableError(
                 f"model {files.location!r} could not be loaded on {device} ({compute_type}): {error}"
             ) from error
-        # The workers are the parallelism. Left alone, NumPy's BLAS adds a thread per core to each small product,
-        # and their busy waiting cost a tenth of the machine.
-        threadpool_limits(limits=1, user_api="blas")
         self.model_id = files.model_id
         self.device = device
         self.compute_type = compute_type
