@@ -87,7 +87,8 @@ def test_wrong_options_are_refused_at_once(arguments: list[str], message: str) -
     assert "Traceback" not in result.stderr
 
 
-def test_serve_answers_and_stops_on_a_signal() -> None:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_serve_answers_and_stops_on_a_signal(stop: signal.Signals) -> None:
     with serving("--workers", "1", "--policy", "sjf") as (url, process):
         response = httpx.post(
             f"{url}/v1/audio/transcriptions",
@@ -97,8 +98,10 @@ def test_serve_answers_and_stops_on_a_signal() -> None:
         )
         assert is_right(JFK.transcript, response.json()["text"])
         assert httpx.get(f"{url}/v1/queue").json()["policy"] == "sjf"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+        process.send_signal(stop)
+        assert process.wait(timeout=30) in (0, -stop)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -6,6 +6,7 @@ Every option of ``sooner serve`` can also be given as ``SOONER_`` and its name i
 import asyncio
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,7 +94,8 @@ def run_server(options: "ServeOptions") -> None:
     _raise_open_files_limit()
     engine, num_workers = load_engine(options)
     app = make_app(options, engine=engine, num_workers=num_workers)
-    asyncio.run(Server(app, options).serve())
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has shut down
+        asyncio.run(Server(app, options).serve())
 
 
 def _raise_open_files_limit() -> None:
