@@ -10,7 +10,7 @@ bit by bit (see ``audio.mel``), so the text is the one of a run to completion. T
 
 Where the text of a window looks wrong (repetitions, low probability) Whisper tries again at higher temperatures,
 up to five times. Each try is a step of its own: six in one go kept a worker for eight times the median window,
-and nothing could overtake.
+and nothing could overtake. CTranslate2 limits a try to 224 tokens, half of Whisper's context.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ _FALLBACK_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _NO_SPEECH = 0.6
 _LOG_PROB = -1.0
 _COMPRESSION_RATIO = 2.4
-_MAX_NEW_TOKENS = 224  # Whisper's own limit a window, half its context; bounds the time of one attempt
 _VOICE = VadOptions(min_speech_duration_ms=250)
 
 
@@ -252,8 +251,7 @@ class _Recogniser:
 
     def _generate(self, encoded: StorageView, temperature: float) -> _Candidate:
         prompt = self._model.get_prompt(self._tokenizer, self._context)
-        room = self._model.max_length - len(prompt)
-        options = replace(self._options, temperatures=[temperature], max_new_tokens=min(_MAX_NEW_TOKENS, room))
+        options = replace(self._options, temperatures=[temperature])
         result, avg_logprob, _, compression_ratio = self._model.generate_with_fallback(
             encoded, prompt, self._tokenizer, options
         )
@@ -315,7 +313,7 @@ def _is_silence(candidate: _Candidate, samples: Samples) -> bool:
 
 
 def _transcription_options(tokenizer: Tokenizer, beam_size: int) -> TranscriptionOptions:
-    """faster-whisper's own defaults; temperature and length are set for each attempt."""
+    """faster-whisper's own defaults; the temperature is set for each attempt."""
     return TranscriptionOptions(
         beam_size=beam_size,
         best_of=5,
