@@ -5,6 +5,7 @@ Every option of ``sooner serve`` can also be given as ``SOONER_`` and its name i
 
 import asyncio
 import logging
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -94,7 +95,9 @@ def run_server(options: "ServeOptions") -> None:
     _raise_open_files_limit()
     engine, num_workers = load_engine(options)
     app = make_app(options, engine=engine, num_workers=num_workers)
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has shut down
+    # Once it has shut down, uvicorn raises the signal again; by then it has done its work.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    with suppress(KeyboardInterrupt):
         asyncio.run(Server(app, options).serve())
 
 

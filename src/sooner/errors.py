@@ -114,10 +114,10 @@ class UnreadableAudioError(RequestError):
 
 
 class UploadTimeoutError(RequestError):
-    """The client stopped sending its upload."""
+    """The client stopped sending its upload, or takes too long over it."""
 
-    def __init__(self, *, limit_s: float) -> None:
-        super().__init__(f"no byte of the upload arrived for {limit_s:.0f} s; send it again")
+    def __init__(self, message: str, *, limit_s: float) -> None:
+        super().__init__(f"{message}; send it again")
         self.limit_s = limit_s
 
 

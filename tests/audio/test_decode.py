@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 
-from sooner.audio.decode import SAMPLE_RATE_HZ, PcmStream, decode_all, decode_blocks
+from sooner.audio.decode import SAMPLE_RATE_HZ, PcmStream, _wav_options, decode_all, decode_blocks
 from sooner.errors import UnreadableAudioError
 from sooner.workload.recordings import clip_named
 
@@ -98,6 +98,54 @@ def test_chunks_after_the_data_of_a_wav_are_not_audio(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"LIST" + struct.pack("<I", len(tags)) + tags)
     assert len(decode_all(path)) == 16000
+
+
+@pytest.mark.parametrize("channels", [3, 7, 9, 11, 32, 255])
+def test_any_number_of_channels(tmp_path: Path, channels: int) -> None:
+    path = tmp_path / "many.wav"
+    speech = (decode_all(JFK.path) * 32767).astype("<i2")
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(np.repeat(speech[:48_000, np.newaxis], channels, axis=1).tobytes())
+    samples = decode_all(path)
+    assert len(samples) == 48_000
+    assert likeness(samples, decode_all(JFK.path)[:48_000]) > 0.95
+
+
+def test_a_rate_that_would_expand_a_frame_to_hours_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "slow.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(1)
+        file.writeframes(bytes(100_000))
+    with pytest.raises(UnreadableAudioError, match="sample rate of 1 Hz"):
+        decode_all(path)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ffconcat version 1.0\nfile recording\n",
+        "#EXTM3U\n#EXTINF:10,\nrecording\n#EXT-X-ENDLIST\n",
+        "v=0\nm=audio 5004 RTP/AVP 0\n",
+    ],
+)
+def test_a_script_that_names_files_is_not_followed(tmp_path: Path, script: str) -> None:
+    path = tmp_path / "recording"
+    path.write_text(script)
+    with pytest.raises(UnreadableAudioError):
+        decode_all(path)
+
+
+def test_a_wav_of_countless_chunks_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "chunks.wav"
+    path.write_bytes(b"RIFF\xff\xff\xff\x7fWAVE" + b"junk\0\0\0\0" * 5000 + b"data\0\0\0\0" + bytes(1000))
+    assert _wav_options(path) == {}
+    path.write_bytes(b"RIFF\xff\xff\xff\x7fWAVE" + b"junk\0\0\0\0" * 5 + b"data\0\0\0\0" + bytes(1000))
+    assert _wav_options(path) == {"ignore_length": "1"}
 
 
 def test_a_damaged_stretch_does_not_spoil_the_rest(tmp_path: Path) -> None:

@@ -48,5 +48,14 @@ def test_the_peak_is_found_wherever_it_is(loud_at: float, block: int) -> None:
     assert peak_of(samples, block) == float(spectrum.max())
 
 
-def test_a_recording_of_one_window_needs_no_peak(recording: np.ndarray) -> None:
-    assert peak_of(recording[: 30 * 16_000]) is None
+@pytest.mark.parametrize("num_samples", [1, 16_000, 30 * 16_000, 30 * 16_000 + 159])
+def test_a_recording_that_the_first_window_sees_whole_needs_no_peak(num_samples: int) -> None:
+    assert peak_of(np.zeros(num_samples, dtype=np.float32)) is None
+
+
+@pytest.mark.parametrize("num_samples", [30 * 16_000 + 160, 30 * 16_000 + 479, 31 * 16_000])
+def test_one_frame_more_than_a_window_needs_it(num_samples: int) -> None:
+    samples = np.zeros(num_samples, dtype=np.float32)
+    samples[-100:] = 0.5
+    spectrum = LOG_MEL.frames(samples, 0, num_samples // HOP_SAMPLES + 1)
+    assert peak_of(samples) == float(spectrum.max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -66,11 +67,13 @@ class Running:
 
     def wait_for_queue(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask ``/v1/queue`` until ``condition`` holds for it."""
-        for _ in range(2000):
+        give_up_s = time.monotonic() + 30
+        while True:
             body = self.queue()
             if condition(body):
                 return body
-        raise AssertionError(f"the queue never got there: {body}")
+            assert time.monotonic() < give_up_s, f"the queue never got there: {body}"
+            time.sleep(0.005)  # between two looks, not in place of one: a busy loop starves the server
 
 
 Serve = Callable[..., Running]

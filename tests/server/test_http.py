@@ -69,8 +69,34 @@ def test_verbose_json(serve: Serve) -> None:
     }
 
 
+def test_empty_fields_mean_the_default(serve: Serve) -> None:
+    response = serve().post(CLIP, language="", prompt="", temperature="", response_format="", stream="false")
+    assert response.json() == {"text": "window 0 of 1"}
+
+
+def test_an_upload_that_takes_too_long_is_given_up(serve: Serve) -> None:
+    reply = raw_request(
+        serve(max_upload_s=1.0, upload_idle_s=600.0),
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nRIFF',
+        headers="Content-Type: multipart/form-data; boundary=b\r\n",
+        declared=100_000,
+    )
+    assert reply.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in reply.lower()
+
+
+def test_a_spool_folder_that_was_cleaned_away_is_made_again(serve: Serve) -> None:
+    server = serve()
+    for folder in server.spool.iterdir():
+        folder.rmdir()
+    assert server.post(CLIP).status_code == 200
+
+
 def test_models_and_health(serve: Serve) -> None:
     server = serve()
+    assert server.client.get("/v1/models/fake").json()["id"] == "fake"
+    assert server.client.get("/v1/models/org/other").status_code == 404
+    assert server.client.head("/health").status_code == 200
     models = server.client.get("/v1/models").json()
     assert models["object"] == "list"
     assert [m["id"] for m in models["data"]] == ["fake"]
@@ -89,6 +115,9 @@ def test_models_and_health(serve: Serve) -> None:
         ({"response_format": "docx"}, 400, "response_format", "invalid_parameter"),
         ({"language": "tlh"}, 400, "language", "invalid_parameter"),
         ({"stream": "true"}, 400, "stream", "invalid_parameter"),
+        ({"stream": " yes"}, 400, "stream", "invalid_parameter"),
+        ({"timestamp_granularities": "word"}, 400, "timestamp_granularities", "invalid_parameter"),
+        ({"timestamp_granularities[]": ["word", "segment"]}, 400, "timestamp_granularities", "invalid_parameter"),
         ({"timestamp_granularities[]": "word"}, 400, "timestamp_granularities", "invalid_parameter"),
         ({"prompt": "x" * 70_000}, 400, "prompt", "invalid_parameter"),
     ],

@@ -30,6 +30,14 @@ Samples = npt.NDArray[np.float32]
 """Mono samples in [-1, 1] at ``SAMPLE_RATE_HZ``, shape (n,)."""
 
 _BLOCK_SAMPLES = SAMPLE_RATE_HZ
+_RATES_HZ = (1_000, 1_000_000)  # below, one frame of a hostile file expands to hours in memory
+_MAX_MIXED_CHANNELS = 8  # as far as FFmpeg knows where the loudspeakers stand
+_MAX_WAV_CHUNKS = 1_000
+_FORMATS = (
+    # Recordings only: playlists and scripts (concat, hls, sdp, ...) would let an upload open other files.
+    "3gp,aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dsf,eac3,flac,flv,gsm,matroska,mov,mp3,mp4,mpeg,mpegts,"
+    "nistsphere,ogg,rm,tta,voc,w64,wav,webm,wv"
+)
 _UNREADABLE = (
     "the file holds no audio that could be decoded; send wav, flac, mp3, m4a, ogg, opus, webm or "
     "another format that FFmpeg reads"
@@ -59,25 +67,48 @@ def decode_blocks(path: Path) -> Generator[Samples, None, None]:
 
 def _decode_frames(path: Path) -> Iterator[Samples]:
     try:
-        container = av.open(str(path), metadata_errors="ignore", options=_wav_options(path))
+        options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file", **_wav_options(path)}
+        container = av.open(str(path), metadata_errors="ignore", options=options)
     except (av.error.FFmpegError, ValueError) as error:
         raise UnreadableAudioError(_UNREADABLE) from error
     with container:
         if not container.streams.audio:
             raise UnreadableAudioError(_UNREADABLE)
-        stream = container.streams.audio[0]
-        resampler: av.audio.resampler.AudioResampler | None = None
-        shape: tuple[object, ...] = ()
-        for frame in _readable_frames(container, stream):
-            frame_shape = (frame.format.name, frame.sample_rate, frame.layout.nb_channels)
-            if resampler is None or frame_shape != shape:
-                if resampler is not None:  # the stream changed its rate or layout midway
-                    yield from map(_to_float, resampler.resample(None))
-                resampler, shape = _new_resampler(), frame_shape
-            frame.pts = None
-            yield from map(_to_float, resampler.resample(frame))
-        if resampler is not None:
-            yield from map(_to_float, resampler.resample(None))
+        frames = _readable_frames(container, container.streams.audio[0])
+        try:
+            yield from _resampled(frames)
+        except (av.error.FFmpegError, ValueError) as error:
+            raise UnreadableAudioError(f"the audio cannot be converted to 16 kHz mono ({error})") from error
+
+
+def _resampled(frames: Iterator[av.audio.frame.AudioFrame]) -> Iterator[Samples]:
+    resampler: av.audio.resampler.AudioResampler | None = None
+    shape: tuple[object, ...] = ()
+    for frame in frames:
+        if not _RATES_HZ[0] <= frame.sample_rate <= _RATES_HZ[1]:
+            raise UnreadableAudioError(
+                f"a sample rate of {frame.sample_rate} Hz is not supported; send {_RATES_HZ[0]} Hz or more"
+            )
+        frame_shape = (frame.format.name, frame.sample_rate, frame.layout.nb_channels)
+        if resampler is None or frame_shape != shape:
+            if resampler is not None:  # the stream changed its rate or layout midway
+                yield from map(_to_float, resampler.resample(None))
+            resampler, shape = _new_resampler(), frame_shape
+        mixed = _average(frame) if frame.layout.nb_channels > _MAX_MIXED_CHANNELS else frame
+        mixed.pts = None
+        yield from map(_to_float, resampler.resample(mixed))
+    if resampler is not None:
+        yield from map(_to_float, resampler.resample(None))
+
+
+def _average(frame: av.audio.frame.AudioFrame) -> av.audio.frame.AudioFrame:
+    """The mean of all channels as a mono frame."""
+    array = frame.to_ndarray()
+    channels = array if frame.format.is_planar else array.reshape(-1, frame.layout.nb_channels).T
+    mean = channels.mean(axis=0).astype(array.dtype)[np.newaxis, :]
+    mono = av.audio.frame.AudioFrame.from_ndarray(mean, format=frame.format.packed.name, layout="mono")
+    mono.sample_rate = frame.sample_rate
+    return mono
 
 
 def _readable_frames(
@@ -116,19 +147,15 @@ def _wav_options(path: Path) -> dict[str, str]:
         if file.read(12)[:4] != b"RIFF":
             return {}
         position = 12
-        chunk = _chunk_at(file.read(8))
-        while chunk is not None and chunk[0] != b"data":
-            position += 8 + chunk[1] + chunk[1] % 2
+        seen_data = False
+        for _ in range(_MAX_WAV_CHUNKS):
+            if position + 8 > size_bytes:
+                break
             file.seek(position)
             chunk = _chunk_at(file.read(8))
-        if chunk is None:
-            return {}
-        position += 8 + chunk[1] + chunk[1] % 2
-        while position + 8 <= size_bytes:
-            file.seek(position)
-            chunk = _chunk_at(file.read(8))
-            if chunk is None:
-                return {"ignore_length": "1"}  # samples where the next chunk should begin
+            if chunk is None:  # samples where the next chunk should begin
+                return {"ignore_length": "1"} if seen_data else {}
+            seen_data = seen_data or chunk[0] == b"data"
             position += 8 + chunk[1] + chunk[1] % 2
     return {}
 

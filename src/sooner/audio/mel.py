@@ -71,7 +71,7 @@ class LogMel:
 class PeakMeter:
     """Finds the highest log-mel energy of a recording that is fed block by block.
 
-    Costs nothing for a recording that fits in one window: its only window holds its peak.
+    Costs nothing for a recording that fits in one window: its first window holds its peak.
 
     Args:
         log_mel: the front end.
@@ -92,10 +92,10 @@ class PeakMeter:
             self._measure(WINDOW_FRAMES)
 
     def finish(self) -> float | None:
-        """The peak of all that was fed; ``None`` where it fitted in one window."""
-        if self._next_frame:
-            first = max(0, self._next_frame * HOP_SAMPLES - _HALF)
-            last_frame = (first + self._num_held) // HOP_SAMPLES
+        """The peak of all that was fed; ``None`` where the first window holds all of it."""
+        held_from = max(0, self._next_frame * HOP_SAMPLES - _HALF)
+        last_frame = (held_from + self._num_held) // HOP_SAMPLES
+        if last_frame > WINDOW_FRAMES:
             self._measure(last_frame + 1 - self._next_frame)
         return self._peak
 

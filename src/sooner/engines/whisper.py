@@ -110,6 +110,7 @@ class WhisperDecoding:
         self._model = engine.model
         self._log_mel = engine.log_mel
         self._audio = audio
+        self._peak = audio.peak_log_mel
         self._num_frames = audio.num_samples // HOP_SAMPLES
         self._stream = PcmStream(audio.path)
         self._seek = 0
@@ -153,14 +154,13 @@ class WhisperDecoding:
     def _next_window(self) -> _Window:
         """Encode the window at the current seek, its features scaled by the peak of the whole recording."""
         num_frames = min(WINDOW_FRAMES, self._num_frames - self._seek)
-        # One frame more than the window: a recording that fits in one window has its peak among them all.
+        # One frame more than the window: where the probe measured no peak, the first window sees every frame.
         start, stop = LogMel.span(self._seek, num_frames + 1)
         samples = self._stream.read(max(0, start), stop)
         log_mel = self._log_mel.frames(samples, self._seek, num_frames + 1)
-        peak = self._audio.peak_log_mel
-        if peak is None:
-            peak = float(log_mel.max())
-        features = LogMel.scale(log_mel[:, :num_frames], peak)
+        if self._peak is None:
+            self._peak = float(log_mel.max())
+        features = LogMel.scale(log_mel[:, :num_frames], self._peak)
         encoded = self._model.encode(pad_or_trim(features))
         return _Window(seek=self._seek, num_frames=num_frames, samples=samples, encoded=encoded)
 

@@ -20,7 +20,7 @@ from sooner.engines.whisper import WhisperEngine, resolve_device
 from sooner.server.errors import install_error_handlers
 from sooner.server.options import ServeOptions
 from sooner.server.routes import Service, router
-from sooner.server.upload import Intake
+from sooner.server.upload import Intake, IntakeLimits
 from sooner.service.clock import Clock, MonotonicClock
 from sooner.service.dispatcher import Dispatcher, WindowRecord
 from sooner.service.prober import Prober
@@ -73,7 +73,7 @@ def make_app(
         try:
             yield
         finally:
-            await service.dispatcher.close(grace_s=options.shutdown_grace_s)
+            await service.dispatcher.close(grace_s=0.0)  # ``Server`` gave the grace before this
             service.prober.close()
             service.intake.close()
 
@@ -109,10 +109,13 @@ def _make_service(
         intake=Intake(
             scheduler=scheduler,
             spool_dir=options.spool_dir,
-            max_waiting=options.max_queue,
-            max_upload_bytes=options.max_upload_bytes,
-            max_spool_bytes=options.max_spool_bytes,
-            idle_s=options.upload_idle_s,
+            limits=IntakeLimits(
+                max_waiting=options.max_queue,
+                max_upload_bytes=options.max_upload_bytes,
+                max_spool_bytes=options.max_spool_bytes,
+                idle_s=options.upload_idle_s,
+                max_upload_s=options.max_upload_s,
+            ),
         ),
         prober=Prober(max_audio_s=options.max_audio_s, log_mel=engine.log_mel),
         dispatcher=Dispatcher(
@@ -171,8 +174,12 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         service: Service = self._app.state.service
         service.intake.refuse()
+        service.prober.refuse()
         closing = asyncio.ensure_future(service.dispatcher.close(grace_s=self._options.shutdown_grace_s))
         await super().shutdown(sockets)
+        if self.force_exit:  # a second signal: no more grace
+            closing.cancel()
+            return
         await closing
 
     @property

@@ -79,6 +79,8 @@ def error_response(error: SoonerError) -> Response:
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(retry_after_s))
+    if isinstance(error, UploadTimeoutError):
+        headers["Connection"] = "close"  # the rest of the body is not wanted any more
     return JSONResponse(
         _body(str(error), reply.type, param, reply.code), status_code=reply.status, headers=headers
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,8 @@ class ServeOptions:
         Refuse when this much predicted work waits per worker, seconds. Default: no such limit.
     upload_idle_s
         Give up on an upload that sends nothing for this long, seconds.
+    max_upload_s
+        Give up on an upload that is not complete after this long, seconds.
     shutdown_grace_s
         How long started jobs may go on after a stop signal, seconds.
     spool_dir
@@ -79,6 +82,7 @@ class ServeOptions:
     max_spool_bytes: int = 8 * 2**30
     max_backlog_s: float | None = None
     upload_idle_s: float = 30.0
+    max_upload_s: float = 600.0
     shutdown_grace_s: float = 30.0
     spool_dir: Path | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -96,12 +100,15 @@ class ServeOptions:
             "max_spool_bytes": (self.max_spool_bytes, 1),
             "max_backlog_s": (self.max_backlog_s, 0),
             "upload_idle_s": (self.upload_idle_s, 1),
+            "max_upload_s": (self.max_upload_s, 1),
             "shutdown_grace_s": (self.shutdown_grace_s, 0),
             "beam_size": (self.beam_size, 1),
         }
         for name, (value, least) in at_least.items():
-            if value is not None and not value >= least:
-                raise ConfigurationError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+            if value is not None and not least <= value < math.inf:
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} must be at least {least} and finite, not {value}"
+                )
         if self.port > 65535:
             raise ConfigurationError(f"--port must be at most 65535, not {self.port}")
         if self.spool_dir is not None and not self.spool_dir.is_dir():

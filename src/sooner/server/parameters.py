@@ -46,10 +46,10 @@ def parse_parameters(fields: Mapping[str, str], engine: Engine) -> Parameters:
     _check_model(fields, engine)
     _refuse_unsupported(fields)
     return Parameters(
-        language=_language(fields.get("language", ""), engine),
-        response_format=_response_format(fields.get("response_format", "json")),
+        language=_language(fields.get("language", "").strip(), engine),
+        response_format=_response_format(fields.get("response_format") or "json"),
         decoding=DecodingOptions(
-            prompt=fields.get("prompt") or None, temperature=_temperature(fields.get("temperature", "0"))
+            prompt=fields.get("prompt") or None, temperature=_temperature(fields.get("temperature") or "0")
         ),
     )
 
@@ -63,9 +63,10 @@ def _check_model(fields: Mapping[str, str], engine: Engine) -> None:
 
 
 def _refuse_unsupported(fields: Mapping[str, str]) -> None:
-    if fields.get("stream", "").lower() in ("true", "1"):
+    if fields.get("stream", "").strip().lower() not in ("", "false", "0"):
         raise InvalidParameterError("stream=true is not supported; leave it out", param="stream")
-    if "word" in fields.get("timestamp_granularities[]", ""):
+    granularities = fields.get("timestamp_granularities[]", "") + fields.get("timestamp_granularities", "")
+    if "word" in granularities:
         raise InvalidParameterError(
             "word timestamps are not supported; ask for segment", param="timestamp_granularities"
         )

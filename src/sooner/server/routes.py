@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
 from sooner.engines.base import Engine
-from sooner.errors import InvalidParameterError, ServiceClosedError
+from sooner.errors import InvalidParameterError, ModelNotFoundError, ServiceClosedError
 from sooner.server.parameters import ANY_MODEL, parse_parameters
 from sooner.server.responses import queue_body, transcript_response
 from sooner.server.upload import Intake, Upload
@@ -131,14 +131,25 @@ async def _disconnected(request: Request) -> None:
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, object]:
     """The model served here."""
+    return {"object": "list", "data": [_model(_service(request))]}
+
+
+@router.get("/v1/models/{model_id:path}")
+async def retrieve_model(request: Request, model_id: str) -> dict[str, object]:
+    """The model served here, by its name."""
     service = _service(request)
-    model = {
+    if model_id not in (service.engine.model_id, ANY_MODEL):
+        raise ModelNotFoundError(model=model_id, served=(service.engine.model_id, ANY_MODEL))
+    return _model(service)
+
+
+def _model(service: Service) -> dict[str, object]:
+    return {
         "id": service.engine.model_id,
         "object": "model",
         "created": service.started_at_s,
         "owned_by": "sooner",
     }
-    return {"object": "list", "data": [model]}
 
 
 @router.get("/v1/queue")
@@ -153,7 +164,7 @@ async def show_queue(request: Request) -> dict[str, object]:
     )
 
 
-@router.get("/health")
+@router.api_route("/health", methods=["GET", "HEAD"])
 async def health(request: Request) -> Response:
     """200 while requests are taken, 503 once the server is shutting down."""
     if _service(request).dispatcher.closing:

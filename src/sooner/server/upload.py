@@ -7,11 +7,13 @@ a bound: bytes of one body, bytes of all uploads on disk, bytes of a form field,
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,7 +31,7 @@ from sooner.errors import (
 )
 from sooner.service.threads import run_to_its_end
 
-__all__ = ["Intake", "Upload"]
+__all__ = ["Intake", "IntakeLimits", "Upload"]
 
 _MAX_FIELD_BYTES = 64 * 1024
 _MAX_PARTS = 64
@@ -42,7 +44,7 @@ class Upload:
 
     Attributes:
         folder: its own folder on disk; gone after the request.
-        fields: the text fields; the last of equal names counts.
+        fields: the text fields; the last of equal names counts, lists (``name[]``) are joined by commas.
         path: the recording, ``None`` where no file was sent.
         num_bytes: bytes of the body so far.
     """
@@ -53,34 +55,38 @@ class Upload:
     num_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeLimits:
+    """What uploads may take.
+
+    Attributes:
+        max_waiting: uploads on their way in and jobs waiting, together.
+        max_upload_bytes: largest body.
+        max_spool_bytes: all uploads on disk together.
+        idle_s: longest silence of a client in the middle of its upload, seconds.
+        max_upload_s: longest time an upload may take, seconds.
+    """
+
+    max_waiting: int
+    max_upload_bytes: int
+    max_spool_bytes: int
+    idle_s: float
+    max_upload_s: float
+
+
 class Intake:
     """The door: admits uploads within limits and keeps them on disk until their request ends.
 
     Args:
         scheduler: asked for room before a body is read.
         spool_dir: folder for uploads; ``None`` for the system's temporary folder.
-        max_waiting: uploads on their way in and jobs waiting, together.
-        max_upload_bytes: largest body.
-        max_spool_bytes: all uploads on disk together.
-        idle_s: longest silence of a client in the middle of its upload, seconds.
+        limits: see ``IntakeLimits``.
     """
 
-    def __init__(
-        self,
-        *,
-        scheduler: Scheduler,
-        spool_dir: Path | None,
-        max_waiting: int,
-        max_upload_bytes: int,
-        max_spool_bytes: int,
-        idle_s: float,
-    ) -> None:
+    def __init__(self, *, scheduler: Scheduler, spool_dir: Path | None, limits: IntakeLimits) -> None:
         self._scheduler = scheduler
         self._root = tempfile.TemporaryDirectory(prefix="sooner-", dir=spool_dir)
-        self._max_waiting = max_waiting
-        self._max_upload_bytes = max_upload_bytes
-        self._max_spool_bytes = max_spool_bytes
-        self._idle_s = idle_s
+        self._limits = limits
         self._num_open = 0
         self._spool_bytes = 0
         self._refusing = asyncio.Event()
@@ -102,22 +108,29 @@ class Intake:
             starlette.requests.ClientDisconnect: the client went away.
         """
         self._check_room(request)
-        folder = Path(tempfile.mkdtemp(dir=self._root.name))
-        upload = Upload(folder)
         self._num_open += 1
+        upload = None
         try:
+            upload = Upload(await run_to_its_end(None, self._new_folder))
             await self._read_body(request, upload)
             yield upload
         finally:
             self._num_open -= 1
-            self._spool_bytes -= upload.num_bytes
-            await run_to_its_end(None, lambda: shutil.rmtree(folder))
+            if upload is not None:
+                self._spool_bytes -= upload.num_bytes
+                await run_to_its_end(None, partial(shutil.rmtree, upload.folder, ignore_errors=True))
+
+    def _new_folder(self) -> Path:
+        Path(self._root.name).mkdir(mode=0o700, exist_ok=True)  # a cleaner of old files may have taken it
+        return Path(tempfile.mkdtemp(dir=self._root.name))
 
     def _check_room(self, request: Request) -> None:
         self._scheduler.check_room()
         num_waiting = self._scheduler.num_waiting + self.num_arriving
-        if num_waiting >= self._max_waiting:
-            raise QueueFullError(limit=self._max_waiting, actual=num_waiting, retry_after_s=self._retry_after_s())
+        if num_waiting >= self._limits.max_waiting:
+            raise QueueFullError(
+                limit=self._limits.max_waiting, actual=num_waiting, retry_after_s=self._retry_after_s()
+            )
         declared = request.headers.get("content-length", "")
         if declared.isdecimal():
             self._check_size(int(declared))
@@ -127,13 +140,13 @@ class Intake:
         return max(1.0, self._scheduler.backlog_s)
 
     def _check_size(self, num_bytes: int) -> None:
-        if num_bytes > self._max_upload_bytes:
-            raise UploadTooLargeError(limit_bytes=self._max_upload_bytes, actual_bytes=num_bytes)
+        if num_bytes > self._limits.max_upload_bytes:
+            raise UploadTooLargeError(limit_bytes=self._limits.max_upload_bytes, actual_bytes=num_bytes)
 
     def _check_spool(self, more_bytes: int) -> None:
-        if self._spool_bytes + more_bytes > self._max_spool_bytes:
+        if self._spool_bytes + more_bytes > self._limits.max_spool_bytes:
             raise SpoolFullError(
-                limit_bytes=self._max_spool_bytes,
+                limit_bytes=self._limits.max_spool_bytes,
                 actual_bytes=self._spool_bytes,
                 retry_after_s=self._retry_after_s(),
             )
@@ -142,13 +155,27 @@ class Intake:
         form = _FormWriter(_boundary_of(request), upload)
         chunks = request.stream()
         try:
-            while chunk := await self._next_chunk(chunks):
-                self._check_size(upload.num_bytes + len(chunk))
-                self._check_spool(len(chunk))
-                upload.num_bytes += len(chunk)
-                self._spool_bytes += len(chunk)
-                await run_to_its_end(None, lambda chunk=chunk: form.write(chunk))  # type: ignore[misc]
+            async with asyncio.timeout(self._limits.max_upload_s):
+                while chunk := await self._next_chunk(chunks):
+                    self._check_size(upload.num_bytes + len(chunk))
+                    self._check_spool(len(chunk))
+                    upload.num_bytes += len(chunk)
+                    self._spool_bytes += len(chunk)
+                    await run_to_its_end(None, partial(form.write, chunk))
             form.finish()
+        except TimeoutError:
+            raise UploadTimeoutError(
+                f"the upload was not complete after {self._limits.max_upload_s:.0f} s",
+                limit_s=self._limits.max_upload_s,
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise SpoolFullError(
+                limit_bytes=self._limits.max_spool_bytes,
+                actual_bytes=self._spool_bytes,
+                retry_after_s=self._retry_after_s(),
+            ) from error
         except MultipartError as error:
             raise InvalidParameterError(
                 f"the form is malformed ({error}); {_MULTIPART_HELP}", param=None
@@ -165,12 +192,16 @@ class Intake:
         reading = asyncio.ensure_future(read())
         refusing = asyncio.ensure_future(self._refusing.wait())
         try:
-            await asyncio.wait((reading, refusing), timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (reading, refusing), timeout=self._limits.idle_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if reading.done():
                 return reading.result()
             if refusing.done():
                 raise ServiceClosedError
-            raise UploadTimeoutError(limit_s=self._idle_s)
+            raise UploadTimeoutError(
+                f"no byte of the upload arrived for {self._limits.idle_s:.0f} s", limit_s=self._limits.idle_s
+            )
         finally:
             reading.cancel()
             refusing.cancel()
@@ -232,11 +263,17 @@ class _FormWriter:
             self.close()
         elif self._segment is not None and self._segment.name:
             try:
-                self._upload.fields[self._segment.name] = self._text.decode("utf-8")
+                self._set_field(self._segment.name, self._text.decode("utf-8"))
             except UnicodeDecodeError as error:
                 raise InvalidParameterError(
                     f"field {self._segment.name!r} is not UTF-8 text", param=self._segment.name
                 ) from error
+
+    def _set_field(self, name: str, value: str) -> None:
+        fields = self._upload.fields
+        if name.endswith("[]") and name in fields:  # a list, one value a part
+            value = f"{fields[name]},{value}"
+        fields[name] = value
 
     def finish(self) -> None:
         """Raise ``MultipartError`` where the form is not complete."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sooner.audio.mel import LogMel
 from sooner.audio.probe import Audio, Probe
+from sooner.errors import ServiceClosedError
 from sooner.service.threads import run_to_its_end
 
 __all__ = ["Prober"]
@@ -31,6 +32,7 @@ class Prober:
         self._max_audio_s = max_audio_s
         self._log_mel = log_mel
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="sooner-probe")
+        self._refusing = False
         self._turns = asyncio.Semaphore(num_threads)  # first in, first out: round robin by slices
 
     async def measure(self, path: Path) -> Audio:
@@ -38,16 +40,23 @@ class Prober:
 
         Raises:
             UnreadableAudioError, AudioTooLongError: see ``Probe.step``.
+            ServiceClosedError: ``refuse`` was called.
         """
         probe = Probe(path, max_audio_s=self._max_audio_s, log_mel=self._log_mel)
         try:
             while True:
                 async with self._turns:
+                    if self._refusing:
+                        raise ServiceClosedError
                     audio = await run_to_its_end(self._pool, probe.step)
                 if audio is not None:
                     return audio
         finally:
             probe.close()
+
+    def refuse(self) -> None:
+        """Measure nothing more: every ``measure`` under way ends with ``ServiceClosedError`` after its slice."""
+        self._refusing = True
 
     def close(self) -> None:
         """Let the threads end. Call when no ``measure`` is under way."""
