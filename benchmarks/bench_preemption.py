@@ -137,7 +137,6 @@ def serve(jobs: list[Job], policy: Policy, preempt: bool) -> list[LatencyRecord]
     """Run the jobs through the scheduler; an event is an arrival or the end of a window."""
     scheduler = Scheduler(policy, num_workers=NUM_WORKERS, preempt=preempt)
     left_s = {job.id: job.audio_s for job in jobs}
-    started_s: dict[str, float] = {}
     records = []
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
@@ -155,22 +154,20 @@ def serve(jobs: list[Job], policy: Policy, preempt: bool) -> list[LatencyRecord]
                 scheduler.yield_back(job.id, remaining=ESTIMATOR.estimate(left_s[job.id]), now_s=now_s)
             else:
                 scheduler.finish(job.id, now_s=now_s)
-                records.append(record_of(job, started_s[job.id], now_s))
+                records.append(record_of(job, now_s))
         while len(windows) < NUM_WORKERS and (chosen := scheduler.next(now_s)) is not None:
-            started_s.setdefault(chosen.id, now_s)
             num_windows += 1
             window_s = ESTIMATOR.estimate(min(WINDOW_S, left_s[chosen.id])).size_s
             heapq.heappush(windows, (now_s + window_s, num_windows, chosen))
     return records
 
 
-def record_of(job: Job, started_s: float, finished_s: float) -> LatencyRecord:
+def record_of(job: Job, finished_s: float) -> LatencyRecord:
     return LatencyRecord(
         id=job.id,
         audio_s=job.audio_s,
         size_s=job.size_s,
         arrival_s=job.arrival_s,
-        started_s=started_s,
         finished_s=finished_s,
     )
 

@@ -156,7 +156,6 @@ def record_of(answer: Answer) -> LatencyRecord:
         audio_s=clip.audio_s,
         size_s=answer.size_s,
         arrival_s=answer.sent_s,
-        started_s=answer.answered_s,
         finished_s=answer.answered_s,
     )
 

@@ -62,7 +62,7 @@ class Stage:
         self.clock.advance(after_s)
         self._gate.release(number)
 
-    async def run_dry(self) -> None:
+    def run_dry(self) -> None:
         """From now on every window ends at once."""
         self._gate.release(1000)
 
@@ -75,7 +75,7 @@ async def stage(
     try:
         yield s
     finally:
-        await s.run_dry()
+        s.run_dry()
         await s.dispatcher.close(grace_s=10.0)
         s.dispatcher.scheduler.check()
 
@@ -146,7 +146,7 @@ def test_workers_run_side_by_side() -> None:
             assert s.entered.empty()
             s.let_windows_end()
             assert await s.window_begins() == ("c", 0)
-            await s.run_dry()
+            s.run_dry()
             await asyncio.gather(*tasks)
 
     run(scenario)
@@ -214,7 +214,7 @@ def test_a_full_queue_refuses() -> None:
             await asyncio.sleep(0)
             with pytest.raises(QueueFullError):
                 await s.send("refused", 3.0)
-            await s.run_dry()
+            s.run_dry()
             await asyncio.gather(running, waiting)
 
     run(scenario)
@@ -232,7 +232,7 @@ def test_closing_finishes_what_was_started_and_refuses_the_rest() -> None:
                 await waiting
             with pytest.raises(ServiceClosedError):
                 await s.send("late", 3.0)
-            await s.run_dry()
+            s.run_dry()
             assert (await started).text == "window 0 of 2 window 1 of 2"
             await closing
 

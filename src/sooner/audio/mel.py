@@ -93,18 +93,20 @@ class PeakMeter:
 
     def finish(self) -> float | None:
         """The peak of all that was fed; ``None`` where the first window holds all of it."""
-        held_from = max(0, self._next_frame * HOP_SAMPLES - _HALF)
-        last_frame = (held_from + self._num_held) // HOP_SAMPLES
+        last_frame = (self._held_from() + self._num_held) // HOP_SAMPLES
         if last_frame > WINDOW_FRAMES:
             self._measure(last_frame + 1 - self._next_frame)
         return self._peak
+
+    def _held_from(self) -> int:
+        """The first sample that is still held: where the next frame to measure begins."""
+        return max(0, self._next_frame * HOP_SAMPLES - _HALF)
 
     def _measure(self, num_frames: int) -> None:
         held = np.concatenate(self._parts)
         peak = float(self._log_mel.frames(held, self._next_frame, num_frames).max())
         self._peak = peak if self._peak is None else max(self._peak, peak)
-        held_from = max(0, self._next_frame * HOP_SAMPLES - _HALF)
+        held_from = self._held_from()
         self._next_frame += num_frames
-        keep_from = self._next_frame * HOP_SAMPLES - _HALF
-        rest = held[keep_from - held_from :].copy()
+        rest = held[self._held_from() - held_from :].copy()
         self._parts, self._num_held = [rest], len(rest)

@@ -26,7 +26,6 @@ class LatencyRecord:
         audio_s: its audio, seconds.
         size_s: predicted service time, seconds; what the slowdown is relative to.
         arrival_s: monotonic second of arrival.
-        started_s: second at which a worker first took it up.
         finished_s: second at which the whole text was ready.
     """
 
@@ -34,7 +33,6 @@ class LatencyRecord:
     audio_s: float
     size_s: float
     arrival_s: float
-    started_s: float
     finished_s: float
 
     @property

@@ -36,11 +36,12 @@ def load_engine(options: ServeOptions) -> tuple[Engine, int]:
     Raises:
         ModelUnavailableError: there is no such model.
     """
-    num_workers = options.num_workers_on(resolve_device(options.device))
+    device = resolve_device(options.device)
+    num_workers = options.num_workers_on(device)
     engine = WhisperEngine(
         find_model(options.model),
         num_workers=num_workers,
-        device=options.device,
+        device=device,
         compute_type=options.compute_type,
         beam_size=options.beam_size,
     )
