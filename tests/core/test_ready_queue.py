@@ -82,7 +82,7 @@ class QueueAgainstScan(RuleBasedStateMachine):
 
     @rule()
     def peek(self) -> None:
-        expected = self.peeked or self.scan()
+        expected = self.scan()
         assert self.queue.peek(self.now_s) is expected
         self.peeked = expected
 
@@ -177,6 +177,15 @@ def test_hrrn_pop_hands_out_what_peek_showed_though_the_order_moved() -> None:
     assert queue.peek(10.0).id == "long"  # R = 2.0 against 1.5
     assert queue.ordered(30.0)[0].id == "short"  # R = 4.0 against 21.5
     assert queue.pop(30.0).id == "long"
+
+
+def test_hrrn_looks_again_when_asked_at_another_time() -> None:
+    queue = ResponseRatioQueue()
+    queue.push(ticket("long", arrival_s=0.0, size_s=10.0, sequence=1))
+    queue.push(ticket("short", arrival_s=9.5, size_s=1.0, sequence=2))
+    assert queue.peek(10.0).id == "long"
+    assert queue.peek(30.0).id == "short"
+    assert queue.pop(10.0).id == "short"
 
 
 def test_hrrn_forgets_what_it_showed_when_the_queue_changes() -> None:

@@ -74,8 +74,12 @@ class Estimator:
         return Estimate(
             estimated_output_tokens=tokens,
             windows=windows,
-            size_s=self.encode_s * windows + self.token_s * tokens,
+            size_s=self.size_s(windows=windows, tokens=tokens),
         )
+
+    def size_s(self, *, windows: int, tokens: int) -> float:
+        """Predicted service time of encoding ``windows`` windows and decoding ``tokens`` tokens, seconds."""
+        return self.encode_s * windows + self.token_s * tokens
 
     def observe(self, job: Job, *, tokens: int, service_s: float) -> None:
         """Record what a finished job really took: ``tokens`` emitted, ``service_s`` seconds on a worker."""

@@ -7,11 +7,19 @@ summary always holds P50, P90, P95, P99, the maximum and the slowdown, and is ma
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-__all__ = ["BUCKETS_S", "LatencyRecord", "LatencySummary", "by_duration_bucket", "percentile", "summarise"]
+__all__ = [
+    "BUCKETS_S",
+    "LatencyRecord",
+    "LatencySummary",
+    "by_duration_bucket",
+    "duration_bucket",
+    "percentile",
+    "summarise",
+]
 
 BUCKETS_S = (5.0, 15.0, 30.0, 120.0, 600.0)
 """Upper bounds of the duration buckets, seconds of audio; one more bucket takes everything longer."""
@@ -96,13 +104,16 @@ def summarise(records: Iterable[LatencyRecord]) -> LatencySummary:
     )
 
 
+def duration_bucket(audio_s: float) -> str:
+    """The label of the duration bucket that ``audio_s`` falls into, such as ``"5-15 s"``. O(1)."""
+    index = bisect_left(BUCKETS_S, audio_s)
+    low_s = BUCKETS_S[index - 1] if index else 0.0
+    return f"> {low_s:g} s" if index == len(BUCKETS_S) else f"{low_s:g}-{BUCKETS_S[index]:g} s"
+
+
 def by_duration_bucket(records: Sequence[LatencyRecord]) -> dict[str, list[LatencyRecord]]:
     """Split ``records`` by audio length; keys such as ``"5-15 s"``, in rising order, without empty buckets."""
-    bounds = (0.0, *BUCKETS_S, math.inf)
     buckets: dict[str, list[LatencyRecord]] = {}
-    for low_s, high_s in pairwise(bounds):
-        inside = [record for record in records if low_s < record.audio_s <= high_s]
-        if inside:
-            label = f"> {low_s:g} s" if high_s == math.inf else f"{low_s:g}-{high_s:g} s"
-            buckets[label] = inside
+    for record in sorted(records, key=lambda record: bisect_left(BUCKETS_S, record.audio_s)):
+        buckets.setdefault(duration_bucket(record.audio_s), []).append(record)
     return buckets

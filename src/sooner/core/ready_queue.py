@@ -11,7 +11,8 @@ cost of the number of distinct sizes. Sizes are ``encode_s · windows + token_s 
 windows and n̂, so there are few: about 100 for any number of clips under 35 s.
 
 Both hand out at ``pop`` what the last ``peek`` showed unless the queue changed in between: a driver may
-look, work, and then take, though an HRRN order would have moved meanwhile.
+look, work, and then take, though an HRRN order would have moved meanwhile. A driver that looked and did not
+take simply looks again: each ``peek`` is right for its own ``now_s``.
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ class ResponseRatioQueue:
         self._heads_since_s: dict[float, float] = {}  # by size: since when the class's head waits
         self._tickets: dict[str, Ticket] = {}
         self._peeked: Ticket | None = None
+        self._peeked_at_s = 0.0
 
     def push(self, ticket: Ticket) -> None:
         if ticket.id in self._tickets:
@@ -169,8 +171,9 @@ class ResponseRatioQueue:
         self._heads_since_s[size_s] = size_class.entries[0][0]
 
     def peek(self, now_s: float) -> Ticket | None:
-        if self._peeked is None and self._tickets:
+        if self._tickets and (self._peeked is None or now_s != self._peeked_at_s):
             self._peeked = self._classes[self._highest_size_s(now_s)].entries[0][-1]
+            self._peeked_at_s = now_s
         return self._peeked
 
     def _highest_size_s(self, now_s: float) -> float:
@@ -191,7 +194,7 @@ class ResponseRatioQueue:
         return head[1:3] < other[1:3]
 
     def pop(self, now_s: float) -> Ticket | None:
-        ticket = self.peek(now_s)
+        ticket = self._peeked or self.peek(now_s)
         return None if ticket is None else self.remove(ticket.id)
 
     def remove(self, job_id: str) -> Ticket:

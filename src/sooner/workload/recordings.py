@@ -38,11 +38,13 @@ class Utterance:
         id: LibriSpeech's id.
         audio_s: its length, seconds.
         num_tokens: its transcript in Whisper's multilingual vocabulary.
+        transcript: what is said, lower case, without punctuation.
     """
 
     id: str
     audio_s: float
     num_tokens: int
+    transcript: str
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
@@ -67,6 +69,11 @@ def clip_named(name: str) -> Clip:
 def librispeech_test_clean() -> tuple[Utterance, ...]:
     """All 2,620 utterances of LibriSpeech test-clean (https://www.openslr.org/12), in corpus order."""
     return tuple(
-        Utterance(id=row["utterance_id"], audio_s=float(row["audio_s"]), num_tokens=int(row["num_tokens"]))
+        Utterance(
+            id=row["utterance_id"],
+            audio_s=float(row["audio_s"]),
+            num_tokens=int(row["num_tokens"]),
+            transcript=row["transcript"],
+        )
         for row in _rows(_HERE / "librispeech_test_clean.tsv")
     )

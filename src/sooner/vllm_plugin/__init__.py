@@ -1,0 +1,1 @@
+"""Stock vLLM in the order of Sooner's policies: ``vllm serve ... --scheduling-policy hrrn``."""

@@ -1,0 +1,189 @@
+"""vLLM's scheduler in our order: its own code throughout, over other queues.
+
+vLLM has two schedulers, ``Scheduler`` and, for engines that plan a step while the one before still runs,
+``AsyncScheduler`` on top of it; its configuration decides. Ours are the same two. Each replaces the two queues
+of waiting requests once vLLM has made them, and names the preemption victim through the door that is there:
+where the policy is ``PRIORITY``, vLLM evicts the running request with the highest ``priority``.
+
+``--scheduler-cls sooner.vllm_plugin.scheduler.SoonerScheduler`` uses these classes without any change to vLLM's
+flags; the policy then comes from ``--additional-config``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from sooner.core.policy import policy_named
+from sooner.errors import ConfigurationError, UnsupportedVllmError
+from sooner.vllm_plugin.chunk import ESTIMATE_KEY, EngineRequest, chunk_of, ticket_of
+from sooner.vllm_plugin.config import PluginConfig, our_policies, policy_in_force
+from sooner.vllm_plugin.journal import Journal
+from sooner.vllm_plugin.metrics import pack_totals
+from sooner.vllm_plugin.request_queue import PolicyRequestQueue
+from sooner.vllm_plugin.seams import check_seams, vllm_version
+
+__all__ = ["SoonerScheduler", "SynchronousSoonerScheduler", "scheduler_class"]
+
+logger = logging.getLogger("vllm.sooner")  # vLLM shows INFO of the loggers below its own name only
+
+_ATTRIBUTES = (
+    "block_size",
+    "cache_config",
+    "is_encoder_decoder",
+    "kv_cache_config",
+    "kv_holding_waiting",
+    "lora_config",
+    "max_num_encoder_input_tokens",
+    "max_num_scheduled_tokens",
+    "policy",
+    "running",
+    "waiting",
+)
+_MANY_WINDOWS = 4  # a step that admits this many leaves little to gain from admitting more
+
+
+class SynchronousSoonerScheduler(Scheduler):
+    """vLLM's ``Scheduler``, its waiting requests in the order of a Sooner policy.
+
+    Raises:
+        ConfigurationError: the options or the policy are not what they should be.
+        UnsupportedVllmError: this vLLM lacks something that this class relies on.
+    """
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        check_seams()
+        name = policy_in_force(vllm_config)
+        if name is None:
+            raise ConfigurationError(f"no policy of ours is asked for; known: {', '.join(our_policies())}")
+        options = PluginConfig.of(vllm_config)
+        self._order = policy_named(name)
+        self._estimator = options.estimator()
+        self._journal = Journal(Path(options.journal_path)) if options.journal_path else None
+        self._init_as_priority(vllm_config, *args, **kwargs)
+        for attribute in _ATTRIBUTES:
+            if not hasattr(self, attribute):
+                raise UnsupportedVllmError(version=vllm_version(), seam=f"Scheduler().{attribute}")
+        self.waiting = self._make_queue()
+        self.kv_holding_waiting = self._make_queue()
+        self._victim_ns = 0
+        self._num_preemptions = 0
+        self._has_warned = False
+        self._num_groups = len(self.kv_cache_config.kv_cache_groups)
+        self._max_prefill_blocks = self._num_groups * ceil(self.max_num_scheduled_tokens / self.block_size)
+        window_tokens = self._window_tokens()
+        self._max_admissions = self.max_num_encoder_input_tokens // window_tokens if window_tokens else None
+        logger.info("%s", self._start_up_line(options, window_tokens))
+
+    def _init_as_priority(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        """vLLM's own ``__init__`` knows two policies; under this one it asks for the victim's ``priority``."""
+        config = vllm_config.scheduler_config
+        asked_for = config.policy
+        config.policy = "priority"
+        try:
+            super().__init__(vllm_config, *args, **kwargs)
+        finally:
+            config.policy = asked_for
+
+    def _make_queue(self) -> PolicyRequestQueue:
+        return PolicyRequestQueue(self._order, self._estimator, observer=self._journal)
+
+    def _start_up_line(self, options: PluginConfig, window_tokens: int) -> str:
+        size = f"{self._estimator.encode_s:g} s a window + {self._estimator.token_s:g} s a token"
+        line = f"{self._order.name}: {self._order.summary}. Size: {size}, κ = {options.kappa:g}."
+        return f"{line} {admission_advice(self.max_num_encoder_input_tokens, window_tokens)}".rstrip()
+
+    def _window_tokens(self) -> int:
+        """Encoder positions of one 30 s window; 0 where the model has no such encoder."""
+        hf_config = self.vllm_config.model_config.hf_config
+        return int(getattr(hf_config, "max_source_positions", 0)) if self.is_encoder_decoder else 0
+
+    def add_request(self, request: EngineRequest) -> None:
+        extra_args = getattr(request.sampling_params, "extra_args", None) or {}
+        if request.mm_features and ESTIMATE_KEY not in extra_args and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "A request with audio came without an estimate and is sized by max_tokens. Is Sooner's plugin "
+                "left out by VLLM_PLUGINS, or vLLM's Rust front end on? `python -m sooner.vllm_plugin` tells."
+            )
+        super().add_request(request)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """vLLM's own step, with the order and the victim of this moment."""
+        now_s = time.time()  # the clock of arrival_time
+        if self._journal is not None:
+            self._journal.now_s = now_s
+        self.waiting.begin_step(now_s, self._max_admissions)
+        self.kv_holding_waiting.begin_step(now_s)
+        if self._may_run_out_of_blocks():
+            self._name_victim(now_s)
+        try:
+            return super().schedule(*args, **kwargs)
+        finally:
+            self.waiting.end_step()
+
+    def _may_run_out_of_blocks(self) -> bool:
+        """Whether the running requests may want more blocks in this step than are free; errs towards yes."""
+        num_wanted = self._num_groups * len(self.running) + self._max_prefill_blocks
+        return bool((1 - self.get_kv_cache_usage()) * self.cache_config.num_gpu_blocks <= num_wanted)
+
+    def _name_victim(self, now_s: float) -> None:
+        """Give the one running request that the policy would put off the highest ``priority``. O(running)."""
+        begin_ns = time.perf_counter_ns()
+        tickets = []
+        for index, request in enumerate(self.running):
+            tickets.append(ticket_of(request, chunk_of(request), self._estimator, sequence=index))
+            request.priority = 0
+        victim = self._order.victim(tickets, now_s)
+        if victim is not None:
+            self.running[victim.sequence].priority = 1
+        self._victim_ns += time.perf_counter_ns() - begin_ns
+
+    def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
+        super()._preempt_request(request, *args, **kwargs)
+        self._num_preemptions += 1
+        self._name_victim(self.waiting.now_s)  # more may have to go in this step
+
+    def make_stats(self, *args: Any, **kwargs: Any) -> Any:
+        stats = super().make_stats(*args, **kwargs)
+        if stats is not None and self.lora_config is None:
+            spent_ns = self.waiting.spent_ns + self.kv_holding_waiting.spent_ns + self._victim_ns
+            pack_totals(stats, overhead_ns=spent_ns, num_preemptions=self._num_preemptions)
+        return stats
+
+
+class SoonerScheduler(SynchronousSoonerScheduler, AsyncScheduler):
+    """The same over ``AsyncScheduler``: planning the next step while the device works on this one stays on."""
+
+
+def scheduler_class(*, is_async: bool) -> type[SynchronousSoonerScheduler]:
+    """The class for an engine with or without asynchronous scheduling."""
+    return SoonerScheduler if is_async else SynchronousSoonerScheduler
+
+
+def admission_advice(budget_tokens: int, window_tokens: int) -> str:
+    """How many windows one engine step admits, and what to do where that is what limits throughput.
+
+    Args:
+        budget_tokens: encoder positions that one step may compute, ``max_num_batched_tokens``.
+        window_tokens: encoder positions of one window; 0 where the model does not pad audio to windows.
+    """
+    if not window_tokens:
+        return ""
+    num_windows = max(1, budget_tokens // window_tokens)
+    line = (
+        f"An engine step admits {num_windows} window{'s' if num_windows > 1 else ''} of 30 s "
+        f"({budget_tokens} encoder positions, {window_tokens} a window)."
+    )
+    if num_windows >= _MANY_WINDOWS:
+        return line
+    return (
+        f"{line} On a GPU this, not decoding, limits throughput: --max-num-batched-tokens "
+        f"{_MANY_WINDOWS * window_tokens} would admit {_MANY_WINDOWS} a step, for longer steps and more memory."
+    )
