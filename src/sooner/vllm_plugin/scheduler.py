@@ -36,7 +36,6 @@ logger = logging.getLogger("vllm.sooner")  # vLLM shows INFO of the loggers belo
 _ATTRIBUTES = (
     "block_size",
     "cache_config",
-    "is_encoder_decoder",
     "kv_cache_config",
     "kv_holding_waiting",
     "lora_config",
@@ -78,7 +77,9 @@ class SynchronousSoonerScheduler(Scheduler):
         self._num_groups = len(self.kv_cache_config.kv_cache_groups)
         self._max_prefill_blocks = self._num_groups * ceil(self.max_num_scheduled_tokens / self.block_size)
         window_tokens = self._window_tokens()
-        self._max_admissions = self.max_num_encoder_input_tokens // window_tokens if window_tokens else None
+        self._max_admissions = (
+            max(1, self.max_num_encoder_input_tokens // window_tokens) if window_tokens else None
+        )
         logger.info("%s", self._start_up_line(options, window_tokens))
 
     def _init_as_priority(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
@@ -100,9 +101,9 @@ class SynchronousSoonerScheduler(Scheduler):
         return f"{line} {admission_advice(self.max_num_encoder_input_tokens, window_tokens)}".rstrip()
 
     def _window_tokens(self) -> int:
-        """Encoder positions of one 30 s window; 0 where the model has no such encoder."""
+        """Encoder positions of one 30 s window; 0 where not every request of the model has just that many."""
         hf_config = self.vllm_config.model_config.hf_config
-        return int(getattr(hf_config, "max_source_positions", 0)) if self.is_encoder_decoder else 0
+        return int(hf_config.max_source_positions) if hf_config.model_type == "whisper" else 0
 
     def add_request(self, request: EngineRequest) -> None:
         extra_args = getattr(request.sampling_params, "extra_args", None) or {}
