@@ -30,7 +30,7 @@ Times are measured by the client: E2E from the start of sending to the last byte
 until the last arrival. Texts are compared with fcfs's for the same request. An answer other than a whole text
 is an error, counted, and has no latency.
 
-Needs the vLLM environment, flite and sox: ``.venv-vllm/bin/python benchmarks/bench_vllm.py``. Takes 45 minutes
+Needs the vLLM environment, flite and sox: ``.venv-vllm/bin/python benchmarks/bench_vllm.py``. Takes 40 minutes
 on two cores. A small run, which shows only that all works: ``--requests 10 --long 1 --burst 8 --rounds 1
 --loads mixed-1.4 --policies fcfs hrrn --out /tmp/vllm.json``.
 """
