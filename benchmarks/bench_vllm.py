@@ -32,7 +32,7 @@ is an error, counted, and has no latency.
 
 Needs the vLLM environment, flite and sox: ``.venv-vllm/bin/python benchmarks/bench_vllm.py``. Takes 40 minutes
 on two cores. A small run, which shows only that all works: ``--requests 10 --long 1 --burst 8 --rounds 1
---loads mixed-1.4 --policies fcfs hrrn --out /tmp/vllm.json``.
+--loads mixed-1.4 --policies fcfs hrrn --out smoke.json``.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from sooner.bench.vllm_scheduler import SchedulerSetup, make_request
 from sooner.core.latency import percentile
+from sooner.vllm_plugin.chunk import ESTIMATE_KEY
 from sooner.workload.recordings import librispeech_test_clean
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +105,7 @@ class Contender:
             f"request-{self.num_made}",
             arrival_s=arrival_s,
             max_tokens=ANSWER_TOKENS,
-            extra_args={"estimated_output_tokens": next(self.estimates)},
+            extra_args={ESTIMATE_KEY: next(self.estimates)},
         )
 
     def spent_in_queue_s(self) -> float:

@@ -46,6 +46,7 @@ def replay(lines: Sequence[Line], policy: str) -> list[Decision]:
                 )
             )
         waiting = [other for other in waiting if other["request_id"] != line["request_id"]]
+    assert decisions, "nothing was decided"
     assert not waiting, "requests were left in the queue"
     return decisions
 

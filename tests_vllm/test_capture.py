@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -105,6 +106,24 @@ def test_every_chunk_gets_its_own_size_and_the_uploads() -> None:
     assert len({a[UPLOAD_KEY]["upload_id"] for a in args}) == 1
     assert [a["theirs"] for a in args] == [1, 1, 1]
     assert xargs == {"theirs": 1}, "the shared dictionary was changed"
+
+
+def test_a_beam_arrives_when_its_upload_did() -> None:
+    """vLLM makes a new prompt for every beam and token, without a time in it."""
+    client, serving = captured([5.0])
+
+    async def search() -> None:
+        await serving._preprocess_speech_to_text(
+            request=SimpleNamespace(language="en"), audio_data=b"", request_id="transcribe-1"
+        )
+        params = SamplingParams(max_tokens=1)
+        await drain(client.generate({"type": "enc_dec"}, params, "transcribe-1-abc-beam-0"))
+
+    before_s = time.time()
+    asyncio.run(search())
+    ((prompt, params, _),) = client.given
+    assert before_s <= prompt["arrival_time"] <= time.time()
+    assert params.extra_args[ESTIMATE_KEY] == 15
 
 
 def test_kappa_is_the_operators() -> None:

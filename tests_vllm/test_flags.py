@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import vllm
 from pydantic import ValidationError
+from pydantic.dataclasses import rebuild_dataclass
+from vllm.config import SchedulerConfig
 from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from sooner import StaticPolicy, register
+from sooner.bench.vllm_scheduler import SchedulerSetup, make_request
 from sooner.core import policy as registry
 from sooner.errors import ConfigurationError, UnsupportedVllmError
 from sooner.vllm_plugin import plugin as plugin_module
 from sooner.vllm_plugin import seams
+from sooner.vllm_plugin.chunk import ESTIMATE_KEY
 from sooner.vllm_plugin.request_queue import PolicyRequestQueue
 from sooner.vllm_plugin.scheduler import SoonerScheduler
 from tests_vllm.scheduling import make_scheduler
@@ -110,6 +115,17 @@ def test_the_class_route_needs_no_flag(model: Path) -> None:
         configured(model, scheduler_cls=OUR_CLASS)
 
 
+@pytest.fixture
+def narrow_again() -> Iterator[None]:
+    """Takes back what a test adds to vLLM's choices."""
+    field = SchedulerConfig.__dataclass_fields__["policy"]
+    before = field.type
+    yield
+    field.type = SchedulerConfig.__annotations__["policy"] = before
+    rebuild_dataclass(SchedulerConfig, force=True)
+
+
+@pytest.mark.usefixtures("narrow_again")
 def test_a_policy_is_registered_and_asked_for_by_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     register(StaticPolicy(name="longest", summary="", rank=lambda ticket: -ticket.size_s, preemptive=False))
@@ -145,6 +161,24 @@ def test_where_the_flag_cannot_be_widened_vllm_starts_and_the_log_says_why(
     plugin_module.register()
     assert "Sooner's policies are not available: vLLM" in caplog.text
     assert "_compute_kwargs" in caplog.text
+
+
+def test_a_front_end_that_cannot_measure_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
+    with pytest.raises(ConfigurationError, match="VLLM_USE_RUST_FRONTEND is set"):
+        configured(model, scheduling_policy="hrrn")
+    assert configured(model, scheduling_policy="fcfs").scheduler_config.policy == "fcfs"
+
+
+def test_without_the_plugin_the_class_believes_nobody(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugin_module._state, "registered", False)
+    setup = SchedulerSetup(model=model, policy="fcfs", scheduler_cls=OUR_CLASS, options={"policy": "sjf"})
+    scheduler = setup.make()
+    for tokens, said in ((50, 1), (40, 400)):
+        scheduler.add_request(
+            make_request(f"r{tokens}", arrival_s=0.0, max_tokens=tokens, extra_args={ESTIMATE_KEY: said})
+        )
+    assert scheduler.waiting.peek_request().request_id == "r40"
 
 
 def test_the_queue_has_all_that_vllm_asks_of_one() -> None:

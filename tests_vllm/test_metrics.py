@@ -52,6 +52,15 @@ def test_waiting_counts_what_was_skipped_too(logger: Logger) -> None:
     assert value("sooner_requests_running", policy=policy) == 8
 
 
+def test_engines_are_counted_together(logger: Logger) -> None:
+    policy, stat_logger, _ = logger
+    stat_logger.record(engine_stats(waiting=3, running=8), None, engine_idx=0)
+    stat_logger.record(engine_stats(waiting=1, running=2), None, engine_idx=1)
+    stat_logger.record(engine_stats(waiting=2, running=8), None, engine_idx=0)
+    assert value("sooner_requests_waiting", policy=policy) == 3
+    assert value("sooner_requests_running", policy=policy) == 10
+
+
 def test_a_finished_chunk_is_held_against_its_estimate(logger: Logger) -> None:
     policy, stat_logger, table = logger
     table.put("r", SHORT)

@@ -268,6 +268,41 @@ def test_totals_travel_with_vllms_statistics(model: Path, policy: str) -> None:
     assert totals["sooner_preemptions"] == 0
 
 
+@ours
+def test_what_vllm_looks_at_and_puts_back_is_no_admission(model: Path, policy: str) -> None:
+    """As it does with a request whose adapter has no room: the next one in the order is admitted instead."""
+    scheduler = make_scheduler(model, policy)
+    engine = Engine(scheduler)
+    for n in range(3):
+        scheduler.add_request(clip(f"r{n}", tokens=5 + n))
+    is_ready = scheduler._handle_blocked_waiting_request
+    scheduler._handle_blocked_waiting_request = lambda r: r.request_id != "r0" and is_ready(r)
+    engine.step()
+    assert engine.started == ["r1"]
+    assert len(scheduler.waiting) == 2
+    scheduler._handle_blocked_waiting_request = is_ready
+    engine.run()
+    assert sorted(engine.started) == ["r0", "r1", "r2"]
+
+
+@ours
+def test_a_step_of_many_windows_admits_so_many(model: Path, policy: str) -> None:
+    engine = Engine(make_scheduler(model, policy, step_tokens=4600))
+    for n in range(8):
+        engine.scheduler.add_request(clip(f"r{n}", tokens=20))
+    engine.step()
+    assert len(engine.started) == 3
+
+
+@ours
+def test_a_clients_priority_names_no_victim(model: Path, policy: str) -> None:
+    scheduler = make_scheduler(model, policy)
+    request = clip("r", tokens=5)
+    request.priority = 9
+    scheduler.add_request(request)
+    assert request.priority == 0
+
+
 def test_admission_advice() -> None:
     assert "admits 1 window of 30 s" in admission_advice(2048, 1500)
     assert "--max-num-batched-tokens 6000 would admit 4" in admission_advice(2048, 1500)

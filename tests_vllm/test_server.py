@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import aiohttp
@@ -19,7 +19,7 @@ from openai import AsyncOpenAI
 from sooner.bench.joined import JoinedRecording, join_clips
 from sooner.bench.vllm_server import MODEL_NAME, VllmServer
 from sooner.workload.recordings import clip_named, clips
-from tests_vllm.journal import Line, estimates_by_upload, read_journal, replay
+from tests_vllm.journal import Line, read_journal, replay
 
 KAPPA = 3.0
 LIMIT_S = 240.0
@@ -105,8 +105,12 @@ def test_starts_are_those_of_a_naive_scan_and_texts_are_those_of_fcfs(
     running: Running, long_file: JoinedRecording, fcfs_texts: Mapping[str, str]
 ) -> None:
     paths = [long_file.path, *(clip.path for clip in clips())]
+    begin_s = time()
     texts = asyncio.run(transcribe_all(running, paths))
     assert texts == fcfs_texts
+    for line in running.lines():
+        if line["event"] == "taken":
+            assert begin_s <= line["arrival_s"] <= line["now_s"] <= time()
     decisions = replay(running.lines(), running.policy)
     assert len(decisions) == len(clips()) + 3
     assert [decision.taken for decision in decisions] == [decision.expected for decision in decisions]
@@ -280,8 +284,3 @@ def test_the_log_tells_how_many_windows_a_step_admits(running: Running) -> None:
     assert "An engine step admits 1 window of 30 s (2048 encoder positions, 1500 a window)" in log
     assert "--max-num-batched-tokens 6000 would admit 4 a step" in log
     assert "Recordings sent to OpenAIServingTranscription are scheduled by their length" in log
-
-
-def test_estimates_by_upload_reads_what_the_journal_holds(running: Running) -> None:
-    for tokens in estimates_by_upload(running.lines()).values():
-        assert sorted(tokens) == list(range(max(tokens) + 1))

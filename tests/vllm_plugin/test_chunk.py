@@ -21,6 +21,7 @@ ESTIMATOR = Estimator(kappa=3.0, encode_s=0.5, token_s=0.25)
 class FakeRequest:
     request_id: str = "r"
     arrival_time: float = 0.0
+    priority: int = 0
     max_tokens: int = 448
     num_output_tokens: int = 0
     extra_args: dict[str, Any] | None = None
@@ -87,6 +88,7 @@ def test_an_estimate_that_is_none_counts_as_absent(estimate: object) -> None:
         {"upload_id": "u"},
         GOOD[UPLOAD_KEY] | {"more": 1},
         GOOD[UPLOAD_KEY] | {"upload_tokens": 0},
+        GOOD[UPLOAD_KEY] | {"upload_tokens": 1},
         GOOD[UPLOAD_KEY] | {"windows": "1"},
         GOOD[UPLOAD_KEY] | {"number": None},
         GOOD[UPLOAD_KEY] | {"later_tokens": -5},

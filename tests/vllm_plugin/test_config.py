@@ -77,6 +77,7 @@ def test_the_policy_is_the_flags_or_with_our_class_the_options() -> None:
         (vllm_config(scheduler_cls=OUR_CLASS), "needs one policy"),
         (vllm_config("priority", scheduler_cls=OUR_CLASS, policy="sjf"), "needs one policy"),
         (vllm_config("hrrn", policy="sjf"), "says hrrn and sooner.policy says sjf: drop one"),
+        (vllm_config("hrrn", scheduler_cls="their.Scheduler"), "their.Scheduler would serve"),
         (vllm_config(policy="sjf"), "vLLM's own scheduler is in use: say --scheduling-policy sjf"),
     ],
 )

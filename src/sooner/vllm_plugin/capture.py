@@ -85,15 +85,18 @@ def capture_engine_client(engine_client: Any) -> None:
     policy = policy_in_force(engine_client.vllm_config)
     if policy is None or hasattr(engine_client.generate, "sooner_requests"):
         return
-    requests = RequestTable()
+    requests = None
     manager = getattr(engine_client, "logger_manager", None)
     if manager is not None:  # None under --disable-log-stats
         _require(manager, "stat_loggers", "StatLoggerManager")
+        requests = RequestTable()
         manager.stat_loggers.append(SoonerStatLogger(policy, requests))
     engine_client.generate = _sizing(engine_client.generate, requests)
 
 
-def _sizing(generate: Callable[..., Any], requests: RequestTable) -> Callable[..., AsyncGenerator[Any, None]]:
+def _sizing(
+    generate: Callable[..., Any], requests: RequestTable | None
+) -> Callable[..., AsyncGenerator[Any, None]]:
     """``generate`` of an engine client, its requests sized.
 
     A plain function that returns vLLM's own generator: it runs at once, in the endpoint's own task.
@@ -107,8 +110,9 @@ def _sizing(generate: Callable[..., Any], requests: RequestTable) -> Callable[..
         is_detection = upload is not None and request_id == f"{upload.request_id}-{_LANGUAGE_DETECTION}"
         sampling_params = sized(sampling_params, chunk, is_detection=is_detection)
         if upload is not None and chunk is not None:
-            requests.put(request_id, chunk)
-            if isinstance(prompt, dict) and "arrival_time" in prompt:
+            if requests is not None:
+                requests.put(request_id, chunk)
+            if isinstance(prompt, dict) and "type" in prompt:  # beams come without a time of their own
                 prompt = {**prompt, "arrival_time": upload.arrival_s}
         generator: AsyncGenerator[Any, None] = generate(prompt, sampling_params, request_id, *args, **kwargs)
         return generator

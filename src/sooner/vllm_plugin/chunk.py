@@ -26,6 +26,7 @@ __all__ = [
     "EngineRequest",
     "chunk_of",
     "chunks_of_upload",
+    "lone_request",
     "ticket_of",
 ]
 
@@ -42,6 +43,7 @@ class EngineRequest(Protocol):
 
     request_id: str
     arrival_time: float
+    priority: int
     max_tokens: int
     sampling_params: Any
     mm_features: Sequence[object]
@@ -83,6 +85,11 @@ class Chunk(NamedTuple):
         """What travels in ``SamplingParams.extra_args``: plain numbers and text only."""
         place = self._asdict()
         return {ESTIMATE_KEY: place.pop("tokens"), UPLOAD_KEY: place}
+
+
+def lone_request(request: EngineRequest) -> Chunk:
+    """A request that says nothing of its size, or is not believed: ``max_tokens``, one window per recording."""
+    return _alone(request.request_id, windows=len(request.mm_features), tokens=max(1, request.max_tokens))
 
 
 def _alone(request_id: str, *, windows: int, tokens: int) -> Chunk:
@@ -132,9 +139,9 @@ def chunk_of(request: EngineRequest) -> Chunk:
     extra_args: Mapping[str, Any] = getattr(request.sampling_params, "extra_args", None) or {}
     tokens: Any = extra_args.get(ESTIMATE_KEY)
     if not _is_count(tokens):
-        return _alone(request.request_id, windows=len(request.mm_features), tokens=max(1, request.max_tokens))
+        return lone_request(request)
     place: Any = extra_args.get(UPLOAD_KEY)
-    if not _is_place(place):
+    if not _is_place(place, tokens):
         return _alone(request.request_id, windows=len(request.mm_features), tokens=tokens)
     return Chunk(tokens=tokens, **place)
 
@@ -148,7 +155,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and value >= 1
 
 
-def _is_place(place: object) -> bool:
+def _is_place(place: object, tokens: int) -> bool:
     if not isinstance(place, dict) or place.keys() != _FIELDS or type(place["upload_id"]) is not str:
         return False
     ones, zeros = _from_one(place), _from_zero(place)
@@ -156,6 +163,7 @@ def _is_place(place: object) -> bool:
         set(map(type, ones + zeros)) == {int}
         and min(ones) >= 1
         and min(zeros) >= 0
+        and place["upload_tokens"] >= tokens + place["later_tokens"]
         and isinstance(place["audio_s"], float | None)
     )
 

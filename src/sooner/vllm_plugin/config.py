@@ -18,7 +18,6 @@ __all__ = ["PluginConfig", "our_policies", "policy_in_force"]
 
 _SECTION = "sooner"
 _VLLM_POLICIES = frozenset({"fcfs", "priority"})
-_PACKAGE = __package__
 
 
 def our_policies() -> tuple[str, ...]:
@@ -104,6 +103,11 @@ def policy_in_force(vllm_config: Any) -> str | None:
     if flag in ours:
         if option not in (None, flag):
             raise ConfigurationError(f"--scheduling-policy says {flag} and sooner.policy says {option}: drop one")
+        if config.scheduler_cls is not None and not _is_our_class(config.scheduler_cls):
+            raise ConfigurationError(
+                f"--scheduler-cls {config.scheduler_cls} would serve, and it is not Sooner's: "
+                f"drop it, or drop --scheduling-policy {flag}"
+            )
         return flag
     if not _is_our_class(config.scheduler_cls):
         if option is not None:
@@ -125,4 +129,4 @@ def policy_in_force(vllm_config: Any) -> str | None:
 
 def _is_our_class(scheduler_cls: object) -> bool:
     module = scheduler_cls if isinstance(scheduler_cls, str) else getattr(scheduler_cls, "__module__", "")
-    return module.startswith(f"{_PACKAGE}.")
+    return module.startswith(f"{__package__}.")

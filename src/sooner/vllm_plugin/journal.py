@@ -17,8 +17,8 @@ class Journal:
     A line holds ``event`` (added, taken, removed), ``now_s`` (the wall-clock second of the scheduling step; for
     requests that come between two steps, of the one before), ``request_id``, the upload's ``upload_id``,
     ``arrival_s``, ``size_s``, ``remaining_s`` and ``sequence`` as the policy saw them, and the chunk's
-    ``number``, ``num_chunks``, ``audio_s`` and ``estimated_output_tokens``. One write a line: it is for
-    experiments, not for production.
+    ``number``, ``num_chunks``, ``audio_s``, ``estimated_output_tokens`` and ``num_output_tokens``. One
+    write a line: it is for experiments, not for production.
 
     Raises:
         OSError: the file cannot be written.

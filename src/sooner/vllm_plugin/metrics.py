@@ -105,6 +105,7 @@ class SoonerStatLogger(AggregateStatLoggerBase):  # type: ignore[misc,unused-ign
         self._requests = requests
         self._metrics = _metrics()
         self._totals: dict[tuple[int, str], int] = {}  # by engine and name
+        self._counts: dict[int, tuple[int, int]] = {}  # waiting and running, by engine
         self._metrics.waiting.labels(policy).set(0)
         self._metrics.running.labels(policy).set(0)
 
@@ -119,8 +120,9 @@ class SoonerStatLogger(AggregateStatLoggerBase):  # type: ignore[misc,unused-ign
 
     def _record_engine(self, stats: Any, engine_idx: int) -> None:
         waiting = stats.num_waiting_reqs + stats.num_skipped_waiting_reqs
-        self._metrics.waiting.labels(self._policy).set(waiting)
-        self._metrics.running.labels(self._policy).set(stats.num_running_reqs)
+        self._counts[engine_idx] = (waiting, stats.num_running_reqs)
+        self._metrics.waiting.labels(self._policy).set(sum(waiting for waiting, _ in self._counts.values()))
+        self._metrics.running.labels(self._policy).set(sum(running for _, running in self._counts.values()))
         totals = stats.waiting_lora_adapters
         if _OVERHEAD_NS in totals:
             overhead_ns = self._increase(engine_idx, _OVERHEAD_NS, totals)

@@ -15,13 +15,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Literal, get_args
 
-from sooner.errors import UnsupportedVllmError
-from sooner.vllm_plugin.config import PluginConfig, our_policies, policy_in_force
+from sooner.errors import ConfigurationError, UnsupportedVllmError
+from sooner.vllm_plugin.config import our_policies, policy_in_force
 from sooner.vllm_plugin.seams import check_seams, vllm_version
 
-__all__ = ["register"]
+__all__ = ["is_registered", "register"]
 
 logger = logging.getLogger("vllm.sooner")
+
+_state = {"registered": False}
 
 
 def register() -> None:
@@ -30,12 +32,18 @@ def register() -> None:
     Never raises: vLLM would not start, for those either who use it without us. Where this vLLM has no place for
     our policies it says so, and vLLM refuses their names as unknown.
     """
+    _state["registered"] = True
     try:
-        _widen_choices(our_policies())
         _wrap("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", _choosing_ours)
         _wrap("vllm.engine.arg_utils", "EngineArgs.create_engine_config", _making_ready)
-    except (AttributeError, ImportError, KeyError) as error:
-        logger.error("%s", UnsupportedVllmError(version=vllm_version(), seam=str(error)))
+        _widen_choices(our_policies())
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep others from starting
+        logger.error("%s", UnsupportedVllmError(version=vllm_version(), seam=f"{type(error).__name__}: {error}"))
+
+
+def is_registered() -> bool:
+    """Whether vLLM has loaded the plugin in this process."""
+    return _state["registered"]
 
 
 def _widen_choices(names: tuple[str, ...]) -> None:
@@ -48,14 +56,18 @@ def _widen_choices(names: tuple[str, ...]) -> None:
 
     module = importlib.import_module("vllm.config.scheduler")
     arg_utils = importlib.import_module("vllm.engine.arg_utils")
+    clear_cache = arg_utils._compute_kwargs.cache_clear
     config = module.SchedulerConfig
     field = config.__dataclass_fields__["policy"]
-    policy = Literal[tuple(dict.fromkeys((*get_args(field.type), *names)))]  # type: ignore[valid-type]
+    known = get_args(field.type)
+    if "fcfs" not in known:
+        raise TypeError(f"SchedulerConfig.policy is {field.type}")
+    policy = Literal[tuple(dict.fromkeys((*known, *names)))]  # type: ignore[valid-type]
     module.SchedulerPolicy = policy  # type: ignore[attr-defined]
     config.__annotations__["policy"] = policy
     field.type = policy
     rebuild_dataclass(config, force=True)
-    arg_utils._compute_kwargs.cache_clear()
+    clear_cache()
 
 
 def _wrap(module_name: str, path: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -89,12 +101,20 @@ def _making_ready(create_engine_config: Callable[..., Any]) -> Callable[..., Any
         vllm_config = create_engine_config(self, *args, **kwargs)
         if policy_in_force(vllm_config) is not None:
             check_seams()
-            PluginConfig.of(vllm_config)
+            _refuse_rust_front_end()
             _wrap("vllm.entrypoints.generate.api_router", "init_generate_state", _capturing_client)
             _wrap("vllm.entrypoints.speech_to_text.factories", "init_speech_to_text_state", _capturing_speech)
         return vllm_config
 
     return create_and_make_ready
+
+
+def _refuse_rust_front_end() -> None:
+    if importlib.import_module("vllm.envs").VLLM_USE_RUST_FRONTEND:
+        raise ConfigurationError(
+            "VLLM_USE_RUST_FRONTEND is set: that front end has no place to measure recordings, and its clients "
+            "could set their own size. Unset it, or serve with --scheduling-policy fcfs"
+        )
 
 
 def _capturing_client(init_generate_state: Callable[..., Any]) -> Callable[..., Any]:

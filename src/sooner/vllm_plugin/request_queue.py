@@ -73,6 +73,7 @@ class PolicyRequestQueue:
     Args:
         policy: the order.
         estimator: makes sizes of windows and tokens.
+        read: what to make of a request.
         observer: see ``QueueObserver``; ``None`` to watch nothing.
 
     Attributes:
@@ -81,36 +82,42 @@ class PolicyRequestQueue:
         spent_ns: nanoseconds spent in this queue since it was made.
     """
 
-    def __init__(self, policy: Policy, estimator: Estimator, *, observer: QueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        estimator: Estimator,
+        *,
+        read: Callable[[EngineRequest], Chunk] = chunk_of,
+        observer: QueueObserver | None = None,
+    ) -> None:
         self.now_s = 0.0
         self.spent_ns = 0
         self._estimator = estimator
+        self._read = read
         self._observer = observer
         self._ready = policy.make_queue()
         self._uploads: dict[str, _Upload] = {}
         self._upload_id_of: dict[str, str] = {}  # by request id
         self._num_added = 0
-        self._num_taken = 0
-        self._max_taken: int | None = None
+        self._is_over: Callable[[], bool] | None = None
 
-    def begin_step(self, now_s: float, max_taken: int | None = None) -> None:
-        """Begin a scheduling step at ``now_s``, in which no more than ``max_taken`` requests are there to take.
+    def begin_step(self, now_s: float, is_over: Callable[[], bool] | None = None) -> None:
+        """Begin a scheduling step at ``now_s``, in which the queue looks empty to vLLM's scan once ``is_over()``.
 
-        After that the queue looks empty to vLLM's scan, and keeps its length. It is for the windows that the
-        encoder's budget admits in a step: with that spent, vLLM 0.33 takes every waiting request out to look at it
-        and puts all back, which costs 0.4 s at 10,000 waiting.
+        It keeps its length. This is for the windows that the encoder's budget admits in a step: with that spent,
+        vLLM 0.33 takes every waiting request out to look at it and puts all back, 0.4 s at 10,000 waiting.
         """
         self.now_s = now_s
-        self._num_taken, self._max_taken = 0, max_taken
+        self._is_over = is_over
 
     def end_step(self) -> None:
         """Show all that waits again."""
-        self._max_taken = None
+        self._is_over = None
 
     @_timed
     def add_request(self, request: EngineRequest) -> None:
         """Let a request wait. Its arrival time is its own, whenever it comes (back)."""
-        chunk = chunk_of(request)
+        chunk = self._read(request)
         self._num_added += 1
         upload = self._uploads.get(chunk.upload_id)
         if upload is None:
@@ -147,7 +154,6 @@ class PolicyRequestQueue:
         ticket = self._ready.pop(self.now_s)
         if ticket is None:
             raise IndexError("pop from an empty queue")
-        self._num_taken += 1
         return self._leave("taken", ticket, position=0)
 
     def remove_request(self, request: EngineRequest) -> None:
@@ -178,7 +184,7 @@ class PolicyRequestQueue:
         return request
 
     def __bool__(self) -> bool:
-        return bool(self._upload_id_of) and (self._max_taken is None or self._num_taken < self._max_taken)
+        return bool(self._upload_id_of) and not (self._is_over is not None and self._is_over())
 
     def __len__(self) -> int:
         return len(self._upload_id_of)

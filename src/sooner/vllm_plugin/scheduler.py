@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from sooner.core.policy import policy_named
 from sooner.errors import ConfigurationError, UnsupportedVllmError
-from sooner.vllm_plugin.chunk import ESTIMATE_KEY, EngineRequest, chunk_of, ticket_of
+from sooner.vllm_plugin import plugin
+from sooner.vllm_plugin.chunk import ESTIMATE_KEY, EngineRequest, chunk_of, lone_request, ticket_of
 from sooner.vllm_plugin.config import PluginConfig, our_policies, policy_in_force
 from sooner.vllm_plugin.journal import Journal
 from sooner.vllm_plugin.metrics import pack_totals
@@ -34,7 +36,6 @@ __all__ = ["SoonerScheduler", "SynchronousSoonerScheduler", "scheduler_class"]
 logger = logging.getLogger("vllm.sooner")  # vLLM shows INFO of the loggers below its own name only
 
 _ATTRIBUTES = (
-    "block_size",
     "cache_config",
     "kv_cache_config",
     "kv_holding_waiting",
@@ -64,6 +65,9 @@ class SynchronousSoonerScheduler(Scheduler):
         options = PluginConfig.of(vllm_config)
         self._order = policy_named(name)
         self._estimator = options.estimator()
+        # Without the plugin in this process there is none in the API process either, and nobody takes out what
+        # clients say of their own size.
+        self._read = chunk_of if plugin.is_registered() else lone_request
         self._journal = Journal(Path(options.journal_path)) if options.journal_path else None
         self._init_as_priority(vllm_config, *args, **kwargs)
         for attribute in _ATTRIBUTES:
@@ -71,11 +75,13 @@ class SynchronousSoonerScheduler(Scheduler):
                 raise UnsupportedVllmError(version=vllm_version(), seam=f"Scheduler().{attribute}")
         self.waiting = self._make_queue()
         self.kv_holding_waiting = self._make_queue()
+        self._is_in_step = False
         self._victim_ns = 0
         self._num_preemptions = 0
         self._has_warned = False
-        self._num_groups = len(self.kv_cache_config.kv_cache_groups)
-        self._max_prefill_blocks = self._num_groups * ceil(self.max_num_scheduled_tokens / self.block_size)
+        blocks_tokens = [group.kv_cache_spec.block_size for group in self.kv_cache_config.kv_cache_groups]
+        self._num_groups = len(blocks_tokens)
+        self._max_prefill_blocks = sum(ceil(self.max_num_scheduled_tokens / tokens) for tokens in blocks_tokens)
         window_tokens = self._window_tokens()
         self._max_admissions = (
             max(1, self.max_num_encoder_input_tokens // window_tokens) if window_tokens else None
@@ -93,7 +99,7 @@ class SynchronousSoonerScheduler(Scheduler):
             config.policy = asked_for
 
     def _make_queue(self) -> PolicyRequestQueue:
-        return PolicyRequestQueue(self._order, self._estimator, observer=self._journal)
+        return PolicyRequestQueue(self._order, self._estimator, read=self._read, observer=self._journal)
 
     def _start_up_line(self, options: PluginConfig, window_tokens: int) -> str:
         size = f"{self._estimator.encode_s:g} s a window + {self._estimator.token_s:g} s a token"
@@ -107,12 +113,14 @@ class SynchronousSoonerScheduler(Scheduler):
 
     def add_request(self, request: EngineRequest) -> None:
         extra_args = getattr(request.sampling_params, "extra_args", None) or {}
-        if request.mm_features and ESTIMATE_KEY not in extra_args and not self._has_warned:
+        is_known = self._read is chunk_of and ESTIMATE_KEY in extra_args
+        if self._max_admissions is not None and not is_known and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "A request with audio came without an estimate and is sized by max_tokens. Is Sooner's plugin "
-                "left out by VLLM_PLUGINS, or vLLM's Rust front end on? `python -m sooner.vllm_plugin` tells."
+                "A recording came without an estimate and counts as its max_tokens. Where this is a server, "
+                "`python -m sooner.vllm_plugin` tells whether its uploads are measured."
             )
+        request.priority = 0  # the victim's mark is ours alone
         super().add_request(request)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,14 +128,26 @@ class SynchronousSoonerScheduler(Scheduler):
         now_s = time.time()  # the clock of arrival_time
         if self._journal is not None:
             self._journal.now_s = now_s
-        self.waiting.begin_step(now_s, self._max_admissions)
+        self.waiting.begin_step(now_s, self._admission_limit())
         self.kv_holding_waiting.begin_step(now_s)
         if self._may_run_out_of_blocks():
             self._name_victim(now_s)
+        self._is_in_step = True
         try:
             return super().schedule(*args, **kwargs)
         finally:
+            self._is_in_step = False
             self.waiting.end_step()
+
+    def _admission_limit(self) -> Callable[[], bool] | None:
+        """Whether this step has admitted as many windows as its encoder budget holds; ``None`` without a limit.
+
+        Counted by what runs, not by what left the queue: vLLM also takes requests out to put them back.
+        """
+        if self._max_admissions is None:
+            return None
+        num_full = len(self.running) + self._max_admissions
+        return lambda: len(self.running) >= num_full
 
     def _may_run_out_of_blocks(self) -> bool:
         """Whether the running requests may want more blocks in this step than are free; errs towards yes."""
@@ -139,7 +159,7 @@ class SynchronousSoonerScheduler(Scheduler):
         begin_ns = time.perf_counter_ns()
         tickets = []
         for index, request in enumerate(self.running):
-            tickets.append(ticket_of(request, chunk_of(request), self._estimator, sequence=index))
+            tickets.append(ticket_of(request, self._read(request), self._estimator, sequence=index))
             request.priority = 0
         victim = self._order.victim(tickets, now_s)
         if victim is not None:
@@ -148,8 +168,9 @@ class SynchronousSoonerScheduler(Scheduler):
 
     def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
-        self._num_preemptions += 1
-        self._name_victim(self.waiting.now_s)  # more may have to go in this step
+        if self._is_in_step:  # else all go at once, for a reset of the cache
+            self._num_preemptions += 1
+            self._name_victim(self.waiting.now_s)  # more may have to go
 
     def make_stats(self, *args: Any, **kwargs: Any) -> Any:
         stats = super().make_stats(*args, **kwargs)

@@ -116,6 +116,6 @@ def check_seams() -> None:
     for name in sorted(queue.__abstractmethods__):
         if not hasattr(PolicyRequestQueue, name):
             raise UnsupportedVllmError(version=vllm_version(), seam=f"RequestQueue.{name}")
-    policy = importlib.import_module("vllm.v1.metrics.stats").SchedulerStats.__dataclass_fields__
-    if "waiting_lora_adapters" not in policy:
+    statistics = importlib.import_module("vllm.v1.metrics.stats").SchedulerStats
+    if "waiting_lora_adapters" not in statistics.__dataclass_fields__:
         raise UnsupportedVllmError(version=vllm_version(), seam="SchedulerStats.waiting_lora_adapters")
