@@ -74,6 +74,7 @@ SEAMS = (
     Seam("vllm.v1.metrics.loggers", "AggregateStatLoggerBase.record", ("scheduler_stats", "iteration_stats")),
     Seam("vllm.v1.metrics.loggers", "StatLoggerManager"),
     Seam("vllm.v1.engine.async_llm", "AsyncLLM.generate", ("prompt", "sampling_params", "request_id")),
+    Seam("vllm.envs", "VLLM_USE_RUST_FRONTEND"),
     Seam("vllm.sampling_params", "SamplingParams.extra_args"),
     Seam("vllm.entrypoints.generate.api_router", "init_generate_state", ("engine_client",)),
     Seam("vllm.entrypoints.speech_to_text.factories", "init_speech_to_text_state", ("engine_client", "state")),
