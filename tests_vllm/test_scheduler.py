@@ -201,6 +201,27 @@ def test_the_two_policies_evict_differently(model: Path, clock: Callable[[float]
 
 
 @ours
+def test_when_several_must_go_in_one_step_each_is_the_policys(
+    model: Path, clock: Callable[[float], None], policy: str
+) -> None:
+    scheduler = make_scheduler(model, policy, options=dict(COSTS))
+    engine = Engine(scheduler)
+    for second, tokens in enumerate([90, 40, 100, 60, 50]):
+        scheduler.add_request(clip(f"r{second}", tokens=tokens, arrival_s=1000.0 + second))
+    clock(1010.0)
+    for _ in range(5):
+        engine.step()
+    scheduler._is_in_step = True
+    scheduler._name_victim(1010.0)
+    for _ in range(4):
+        expected = max(scheduler.running, key=key_of(policy, 1010.0))
+        victim = max(scheduler.running, key=lambda r: (r.priority, r.arrival_time))  # as vLLM chooses
+        assert victim is expected
+        scheduler.running.remove(victim)
+        scheduler._preempt_request(victim, 0.0)
+
+
+@ours
 def test_a_preempted_request_waits_with_its_own_arrival_and_what_remains(
     model: Path, clock: Callable[[float], None], policy: str
 ) -> None:
