@@ -126,6 +126,14 @@ def test_a_beam_arrives_when_its_upload_did() -> None:
     assert params.extra_args[ESTIMATE_KEY] == 15
 
 
+def test_only_whole_chunks_are_held_against_their_estimates() -> None:
+    upload = Upload(request_id="transcribe-1", arrival_s=0.0)
+    upload.cut([30.0, 5.0], ESTIMATOR)
+    assert [upload.engine_request_id(chunk) for chunk in upload.chunks] == ["transcribe-1-0", "transcribe-1-1"]
+    upload.cut([5.0], ESTIMATOR)
+    assert upload.engine_request_id(upload.chunks[0]) == "transcribe-1"
+
+
 def test_kappa_is_the_operators() -> None:
     client, serving = captured([10.0], section={"kappa": 4.5})
     asyncio.run(serving.transcribe("transcribe-1"))

@@ -113,6 +113,12 @@ def test_the_class_route_needs_no_flag(model: Path) -> None:
     assert config.scheduler_config.get_scheduler_cls() is SoonerScheduler
     with pytest.raises(ConfigurationError, match="needs one policy"):
         configured(model, scheduler_cls=OUR_CLASS)
+    with pytest.raises(ConfigurationError, match="no attribute 'Nope'"):
+        configured(
+            model,
+            scheduler_cls="sooner.vllm_plugin.scheduler.Nope",
+            additional_config={"sooner": {"policy": "sjf"}},
+        )
 
 
 @pytest.fixture

@@ -42,6 +42,11 @@ def test_paper_faithful_sizes_are_tokens_alone() -> None:
         ({"kappa": -1}, "sooner.kappa must be a finite number of at least 0"),
         ({"encode_s": float("nan")}, "sooner.encode_s must be a finite number"),
         ({"token_s": 0}, "sooner.token_s must be above 0"),
+        ({"kappa": 1e308}, "sooner.cannot convert float infinity"),
+        ({"kappa": 10**400}, "sooner."),
+        ({"kappa": 1e12}, "make sizes without sense"),
+        ({"encode_s": 1e308}, "make sizes without sense"),
+        ({"journal_path": "/no/such/folder/j.jsonl"}, "'/no/such/folder/j.jsonl' has no folder"),
         ({"paper_faithful": 1}, "sooner.paper_faithful must be true or false"),
         ({"policy": 1}, "sooner.policy must be text"),
         ({"journal_path": ["x"]}, "sooner.journal_path must be text"),
@@ -86,9 +91,10 @@ def test_what_contradicts_itself_is_refused(config: Any, message: str) -> None:
         policy_in_force(config)
 
 
-def test_our_class_with_an_unknown_policy_lists_the_known() -> None:
+@pytest.mark.parametrize("scheduler_cls", [OUR_CLASS, None])
+def test_an_unknown_policy_in_the_options_lists_the_known(scheduler_cls: str | None) -> None:
     with pytest.raises(UnknownPolicyError, match="'best'; known: sjf, hrrn"):
-        policy_in_force(vllm_config(scheduler_cls=OUR_CLASS, policy="best"))
+        policy_in_force(vllm_config(scheduler_cls=scheduler_cls, policy="best"))
 
 
 def test_a_registered_policy_is_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import entry_points
 
 from sooner.errors import SoonerError
@@ -33,6 +34,7 @@ def main() -> int:
     if os.environ.get("VLLM_USE_RUST_FRONTEND", "0") not in ("", "0"):
         print("VLLM_USE_RUST_FRONTEND is set: that front end has no place to measure recordings", file=sys.stderr)
         return 1
+    import_module("vllm.plugins").load_general_plugins()  # others may bring policies
     print(f"vLLM {version}: all {len(SEAMS)} places that the plugin relies on are there.")
     print(f"--scheduling-policy takes fcfs, priority, {', '.join(our_policies())}.")
     return 0

@@ -55,6 +55,10 @@ class Upload:
         """Note the lengths of its chunks, seconds. Its id in the engine is ours, so no client can choose it."""
         self.chunks = chunks_of_upload(secrets.token_hex(8), chunks_s, estimator)
 
+    def engine_request_id(self, chunk: Chunk) -> str:
+        """vLLM's id of the request for a chunk, where no beams are searched."""
+        return self.request_id if len(self.chunks) == 1 else f"{self.request_id}-{chunk.number}"
+
     def chunk_named(self, request_id: str) -> Chunk | None:
         """The chunk that an engine request serves; ``None`` for language detection and strangers.
 
@@ -110,7 +114,7 @@ def _sizing(
         is_detection = upload is not None and request_id == f"{upload.request_id}-{_LANGUAGE_DETECTION}"
         sampling_params = sized(sampling_params, chunk, is_detection=is_detection)
         if upload is not None and chunk is not None:
-            if requests is not None:
+            if requests is not None and request_id == upload.engine_request_id(chunk):  # else one token of a beam
                 requests.put(request_id, chunk)
             if isinstance(prompt, dict) and "type" in prompt:  # beams come without a time of their own
                 prompt = {**prompt, "arrival_time": upload.arrival_s}

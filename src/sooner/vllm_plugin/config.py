@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from sooner.core.estimator import Estimator
@@ -17,6 +19,7 @@ from sooner.errors import ConfigurationError, UnknownPolicyError
 __all__ = ["PluginConfig", "our_policies", "policy_in_force"]
 
 _SECTION = "sooner"
+_MAX_TOKENS = 2**31  # of a day of audio
 _VLLM_POLICIES = frozenset({"fcfs", "priority"})
 
 
@@ -62,6 +65,8 @@ class PluginConfig:
                 raise ConfigurationError(f"additional_config: sooner.{name} must be text")
         if self.token_s <= 0:
             raise ConfigurationError(f"additional_config: sooner.token_s must be above 0, not {self.token_s}")
+        if self.journal_path is not None and not Path(self.journal_path).parent.is_dir():
+            raise ConfigurationError(f"additional_config: sooner.journal_path {self.journal_path!r} has no folder")
         self.estimator()
 
     @classmethod
@@ -83,9 +88,15 @@ class PluginConfig:
         """What turns audio into sizes. Raises ``ConfigurationError`` where the numbers make none."""
         encode_s, token_s = (0.0, 1.0) if self.paper_faithful else (self.encode_s, self.token_s)
         try:
-            return Estimator(kappa=self.kappa, encode_s=encode_s, token_s=token_s)
-        except ValueError as error:
+            estimator = Estimator(kappa=self.kappa, encode_s=encode_s, token_s=token_s)
+            a_day = estimator.estimate(86_400.0)
+        except (OverflowError, ValueError) as error:
             raise ConfigurationError(f"additional_config: sooner.{error}") from error
+        if a_day.estimated_output_tokens > _MAX_TOKENS or not isfinite(a_day.size_s):
+            raise ConfigurationError(
+                "additional_config: sooner.kappa, encode_s and token_s make sizes without sense"
+            )
+        return estimator
 
 
 def policy_in_force(vllm_config: Any) -> str | None:
@@ -100,6 +111,8 @@ def policy_in_force(vllm_config: Any) -> str | None:
     config = vllm_config.scheduler_config
     flag, option = str(config.policy), PluginConfig.of(vllm_config).policy
     ours = our_policies()
+    if option is not None and option not in ours:
+        raise UnknownPolicyError(name=option, known=ours)
     if flag in ours:
         if option not in (None, flag):
             raise ConfigurationError(f"--scheduling-policy says {flag} and sooner.policy says {option}: drop one")
@@ -122,8 +135,6 @@ def policy_in_force(vllm_config: Any) -> str | None:
             f'leave that out and add --additional-config \'{{"sooner": {{"policy": "{ours[-1]}"}}}}\'; '
             f"known: {', '.join(ours)}"
         )
-    if option not in ours:
-        raise UnknownPolicyError(name=option, known=ours)
     return option
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 from sooner.core.job import Ticket
+from sooner.errors import ConfigurationError
 from sooner.vllm_plugin.chunk import Chunk, EngineRequest
 
 __all__ = ["Journal"]
+
+logger = logging.getLogger("vllm.sooner")
 
 
 class Journal:
@@ -20,15 +24,24 @@ class Journal:
     ``number``, ``num_chunks``, ``audio_s``, ``estimated_output_tokens`` and ``num_output_tokens``. One
     write a line: it is for experiments, not for production.
 
+    It stops, and says so, when the file cannot be written any more: the engine goes on.
+
     Raises:
-        OSError: the file cannot be written.
+        ConfigurationError: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.now_s = 0.0
-        self._file = path.open("w", encoding="utf-8", buffering=1)
+        self._path = path
+        self._is_writable = True
+        try:
+            path.write_text("")
+        except OSError as error:
+            raise ConfigurationError(f"additional_config: sooner.journal_path: {error}") from error
 
     def __call__(self, event: str, request: EngineRequest, chunk: Chunk, ticket: Ticket) -> None:
+        if not self._is_writable:
+            return
         line = {
             "event": event,
             "now_s": self.now_s,
@@ -44,4 +57,9 @@ class Journal:
             "estimated_output_tokens": chunk.tokens,
             "num_output_tokens": request.num_output_tokens,
         }
-        self._file.write(json.dumps(line) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            self._is_writable = False
+            logger.error("The journal of the queue ends here: %s", error)

@@ -102,6 +102,7 @@ def _making_ready(create_engine_config: Callable[..., Any]) -> Callable[..., Any
         if policy_in_force(vllm_config) is not None:
             check_seams()
             _refuse_rust_front_end()
+            _resolve_scheduler(vllm_config.scheduler_config)
             _wrap("vllm.entrypoints.generate.api_router", "init_generate_state", _capturing_client)
             _wrap("vllm.entrypoints.speech_to_text.factories", "init_speech_to_text_state", _capturing_speech)
         return vllm_config
@@ -115,6 +116,13 @@ def _refuse_rust_front_end() -> None:
             "VLLM_USE_RUST_FRONTEND is set: that front end has no place to measure recordings, and its clients "
             "could set their own size. Unset it, or serve with --scheduling-policy fcfs"
         )
+
+
+def _resolve_scheduler(scheduler_config: Any) -> None:
+    try:
+        scheduler_config.get_scheduler_cls()
+    except (AttributeError, ImportError) as error:
+        raise ConfigurationError(f"--scheduler-cls {scheduler_config.scheduler_cls}: {error}") from error
 
 
 def _capturing_client(init_generate_state: Callable[..., Any]) -> Callable[..., Any]:

@@ -117,8 +117,9 @@ class SynchronousSoonerScheduler(Scheduler):
         if self._max_admissions is not None and not is_known and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "A recording came without an estimate and counts as its max_tokens. Where this is a server, "
-                "`python -m sooner.vllm_plugin` tells whether its uploads are measured."
+                "A recording came without an estimate and counts as its max_tokens. In a server, `python -m "
+                "sooner.vllm_plugin` tells whether uploads are measured; in Python, say "
+                "SamplingParams(extra_args={'estimated_output_tokens': ...})."
             )
         request.priority = 0  # the victim's mark is ours alone
         super().add_request(request)
