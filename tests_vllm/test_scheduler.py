@@ -155,9 +155,8 @@ def pressed(model: Path, policy: str, *, is_async: bool) -> tuple[Any, Engine, l
     preempt = scheduler._preempt_request
 
     def watch(request: Request, timestamp: float, **kwargs: Any) -> None:
-        if policy not in ("fcfs", "priority"):
-            candidates = [*scheduler.running, request]
-            expected.append(max(candidates, key=key_of(policy, scheduler.waiting.now_s)).request_id)
+        candidates = [*scheduler.running, request]
+        expected.append(max(candidates, key=key_of(policy, scheduler.waiting.now_s)).request_id)
         victims.append(request.request_id)
         preempt(request, timestamp, **kwargs)
 

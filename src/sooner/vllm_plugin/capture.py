@@ -34,8 +34,6 @@ __all__ = ["Upload", "capture_engine_client", "capture_speech", "sized"]
 
 logger = logging.getLogger("vllm.sooner")
 
-_LANGUAGE_DETECTION = "lang_detect"
-
 
 @dataclass(slots=True, kw_only=True)
 class Upload:
@@ -59,20 +57,21 @@ class Upload:
         """vLLM's id of the request for a chunk, where no beams are searched."""
         return self.request_id if len(self.chunks) == 1 else f"{self.request_id}-{chunk.number}"
 
+    def is_language_detection(self, request_id: str) -> bool:
+        """Whether an engine request detects this upload's language."""
+        return request_id == f"{self.request_id}-lang_detect"
+
     def chunk_named(self, request_id: str) -> Chunk | None:
         """The chunk that an engine request serves; ``None`` for language detection and strangers.
 
         vLLM appends ``-lang_detect``, or ``-<index>`` where there is more than one chunk, and to either
         of the latter what it likes for beam search.
         """
-        if not self.chunks or not request_id.startswith(self.request_id):
-            return None
-        suffix = request_id.removeprefix(self.request_id).removeprefix("-")
-        if suffix == _LANGUAGE_DETECTION:
+        if not self.chunks or not request_id.startswith(self.request_id) or self.is_language_detection(request_id):
             return None
         if len(self.chunks) == 1:
             return self.chunks[0]
-        index = suffix.partition("-")[0]
+        index = request_id.removeprefix(self.request_id).removeprefix("-").partition("-")[0]
         return self.chunks[int(index)] if index.isdecimal() and int(index) < len(self.chunks) else None
 
 
@@ -111,7 +110,7 @@ def _sizing(
     ) -> AsyncGenerator[Any, None]:
         upload = _current_upload.get()
         chunk = None if upload is None else upload.chunk_named(request_id)
-        is_detection = upload is not None and request_id == f"{upload.request_id}-{_LANGUAGE_DETECTION}"
+        is_detection = upload is not None and upload.is_language_detection(request_id)
         sampling_params = sized(sampling_params, chunk, is_detection=is_detection)
         if upload is not None and chunk is not None:
             if requests is not None and request_id == upload.engine_request_id(chunk):  # else one token of a beam

@@ -5,8 +5,8 @@ vLLM has two schedulers, ``Scheduler`` and, for engines that plan a step while t
 of waiting requests once vLLM has made them, and names the preemption victim through the door that is there:
 where the policy is ``PRIORITY``, vLLM evicts the running request with the highest ``priority``.
 
-``--scheduler-cls sooner.vllm_plugin.scheduler.SoonerScheduler`` uses these classes without any change to vLLM's
-flags; the policy then comes from ``--additional-config``.
+``--scheduler-cls sooner.vllm_plugin.scheduler.SoonerScheduler`` names the class outright, with or without the
+plugin loaded; the policy then comes from ``--additional-config``.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ class SynchronousSoonerScheduler(Scheduler):
         self._num_groups = len(blocks_tokens)
         self._max_prefill_blocks = sum(ceil(self.max_num_scheduled_tokens / tokens) for tokens in blocks_tokens)
         window_tokens = self._window_tokens()
-        self._max_admissions = (
-            max(1, self.max_num_encoder_input_tokens // window_tokens) if window_tokens else None
-        )
+        self._max_admissions = windows_per_step(self.max_num_encoder_input_tokens, window_tokens)
         logger.info("%s", self._start_up_line(options, window_tokens))
 
     def _init_as_priority(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
@@ -190,6 +188,14 @@ def scheduler_class(*, is_async: bool) -> type[SynchronousSoonerScheduler]:
     return SoonerScheduler if is_async else SynchronousSoonerScheduler
 
 
+def windows_per_step(budget_tokens: int, window_tokens: int) -> int | None:
+    """How many windows one engine step admits; for the arguments see ``admission_advice``.
+
+    ``None`` where ``window_tokens`` is 0. vLLM always lets one window in, however small the budget.
+    """
+    return max(1, budget_tokens // window_tokens) if window_tokens else None
+
+
 def admission_advice(budget_tokens: int, window_tokens: int) -> str:
     """How many windows one engine step admits, and what to do where that is what limits throughput.
 
@@ -197,9 +203,9 @@ def admission_advice(budget_tokens: int, window_tokens: int) -> str:
         budget_tokens: encoder positions that one step may compute, ``max_num_batched_tokens``.
         window_tokens: encoder positions of one window; 0 where the model does not pad audio to windows.
     """
-    if not window_tokens:
+    num_windows = windows_per_step(budget_tokens, window_tokens)
+    if num_windows is None:
         return ""
-    num_windows = max(1, budget_tokens // window_tokens)
     line = (
         f"An engine step admits {num_windows} window{'s' if num_windows > 1 else ''} of 30 s "
         f"({budget_tokens} encoder positions, {window_tokens} a window)."

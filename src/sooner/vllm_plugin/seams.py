@@ -29,7 +29,7 @@ class Seam:
     Attributes:
         module: where it is.
         path: attributes from there, with dots.
-        parameters: names that it must accept, where it is a function.
+        parameters: names that it must accept, where it is called.
     """
 
     module: str
@@ -70,7 +70,7 @@ SEAMS = (
     Seam("vllm.v1.core.sched.async_scheduler", "AsyncScheduler"),
     Seam("vllm.v1.core.sched.request_queue", "SchedulingPolicy.PRIORITY"),
     Seam("vllm.v1.request", "Request.num_output_tokens"),
-    Seam("vllm.v1.metrics.stats", "SchedulerStats.__dataclass_fields__"),
+    Seam("vllm.v1.metrics.stats", "SchedulerStats", ("waiting_lora_adapters",)),
     Seam("vllm.v1.metrics.loggers", "AggregateStatLoggerBase.record", ("scheduler_stats", "iteration_stats")),
     Seam("vllm.v1.metrics.loggers", "StatLoggerManager"),
     Seam("vllm.v1.engine.async_llm", "AsyncLLM.generate", ("prompt", "sampling_params", "request_id")),
@@ -117,6 +117,3 @@ def check_seams() -> None:
     for name in sorted(queue.__abstractmethods__):
         if not hasattr(PolicyRequestQueue, name):
             raise UnsupportedVllmError(version=vllm_version(), seam=f"RequestQueue.{name}")
-    statistics = importlib.import_module("vllm.v1.metrics.stats").SchedulerStats
-    if "waiting_lora_adapters" not in statistics.__dataclass_fields__:
-        raise UnsupportedVllmError(version=vllm_version(), seam="SchedulerStats.waiting_lora_adapters")
