@@ -101,30 +101,43 @@ async def stream(client: AsyncOpenAI, path: Path) -> str:
     return "".join(said)
 
 
+@dataclass
+class Burst:
+    """Every clip and the long file, sent at once: when, what came back, what the queue did."""
+
+    begin_s: float
+    texts: dict[str, str]
+    lines: list[Line]
+
+
+@pytest.fixture(scope="module")
+def burst(running: Running, long_file: JoinedRecording) -> Burst:
+    begin_s, num_lines = time(), len(running.lines())
+    texts = asyncio.run(transcribe_all(running, [long_file.path, *(clip.path for clip in clips())]))
+    return Burst(begin_s, texts, running.lines(num_lines))
+
+
 def test_starts_are_those_of_a_naive_scan_and_texts_are_those_of_fcfs(
-    running: Running, long_file: JoinedRecording, fcfs_texts: Mapping[str, str]
+    running: Running, burst: Burst, fcfs_texts: Mapping[str, str]
 ) -> None:
-    paths = [long_file.path, *(clip.path for clip in clips())]
-    begin_s = time()
-    texts = asyncio.run(transcribe_all(running, paths))
-    assert texts == fcfs_texts
-    for line in running.lines():
+    assert burst.texts == fcfs_texts
+    for line in burst.lines:
         if line["event"] == "taken":
-            assert begin_s <= line["arrival_s"] <= line["now_s"] <= time()
-    decisions = replay(running.lines(), running.policy)
+            assert burst.begin_s <= line["arrival_s"] <= line["now_s"] <= time()
+    decisions = replay(burst.lines, running.policy)
     assert len(decisions) == len(clips()) + 3
     assert [decision.taken for decision in decisions] == [decision.expected for decision in decisions]
     assert max(decision.num_waiting for decision in decisions) >= 6, "the queue was never full"
     assert any(decision.taken != decision.oldest for decision in decisions), "this was no other than fcfs"
 
 
-def test_estimates_are_those_of_the_decoded_length(running: Running) -> None:
+def test_estimates_are_those_of_the_decoded_length(burst: Burst) -> None:
     def estimate(audio_s: float) -> tuple[float, int]:
         return round(audio_s, 2), max(1, int(audio_s * KAPPA))
 
     seen = {
         (round(line["audio_s"], 2), line["estimated_output_tokens"])
-        for line in running.lines()
+        for line in burst.lines
         if line["num_chunks"] == 1 and line["audio_s"] is not None
     }
     assert {estimate(clip.audio_s) for clip in clips()} <= seen
