@@ -20,6 +20,9 @@
     │   ├── MissingExtraError      extra
     │   ├── MissingVllmError
     │   ├── ModelUnavailableError
+    │   ├── ProfileError           path
+    │   ├── RunFileError           path, line
+    │   ├── TraceError             path, line
     │   ├── UnknownPolicyError     name, known
     │   └── UnsupportedVllmError   version, seam
     └── SchedulerUsageError        a driver broke the scheduler's contract: a bug in the caller
@@ -167,6 +170,37 @@ class MissingVllmError(ConfigurationError):
 
 class ModelUnavailableError(ConfigurationError):
     """The model asked for is not on this machine and could not be fetched, or is damaged."""
+
+
+class ProfileError(ConfigurationError):
+    """An engine profile is not there, or lacks a number."""
+
+    def __init__(self, *, path: object, reason: str) -> None:
+        super().__init__(f"engine profile {path}: {reason}")
+        self.path = path
+
+
+class RunFileError(ConfigurationError):
+    """A file of measured or simulated requests cannot be read."""
+
+    def __init__(self, *, path: object, reason: str, line: int | None = None) -> None:
+        super().__init__(_in_file("run", path, line, reason))
+        self.path = path
+        self.line = line
+
+
+class TraceError(ConfigurationError):
+    """A trace cannot be read, or a line of it is not a request."""
+
+    def __init__(self, *, path: object, reason: str, line: int | None = None) -> None:
+        super().__init__(_in_file("trace", path, line, reason))
+        self.path = path
+        self.line = line
+
+
+def _in_file(what: str, path: object, line: int | None, reason: str) -> str:
+    place = "" if line is None else f", line {line}"
+    return f"{what} {path}{place}: {reason}"
 
 
 class UnknownPolicyError(ConfigurationError):

@@ -27,14 +27,22 @@ BUCKETS_S = (5.0, 15.0, 30.0, 120.0, 600.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRecord:
-    """One served request.
+    """One served request. What was not measured is ``None``.
 
     Attributes:
         id: the request's id.
         audio_s: its audio, seconds.
         size_s: predicted service time, seconds; what the slowdown is relative to.
-        arrival_s: monotonic second of arrival.
+        arrival_s: second of arrival; all times of a run are on one clock.
         finished_s: second at which the whole text was ready.
+        first_text_s: second at which the first text was ready.
+        wait_s: seconds between arrival and end in which nothing worked on it.
+        service_s: seconds in which something did.
+        num_windows: windows that were encoded for it.
+        num_tokens: tokens that were decoded for it.
+        num_preemptions: times it was put off after it had started.
+        language: code of the language that was spoken.
+        word_error_rate: wrong, missing and added words per word said.
     """
 
     id: str
@@ -42,11 +50,24 @@ class LatencyRecord:
     size_s: float
     arrival_s: float
     finished_s: float
+    first_text_s: float | None = None
+    wait_s: float | None = None
+    service_s: float | None = None
+    num_windows: int | None = None
+    num_tokens: int | None = None
+    num_preemptions: int | None = None
+    language: str | None = None
+    word_error_rate: float | None = None
 
     @property
     def e2e_s(self) -> float:
         """Arrival to last byte, seconds."""
         return self.finished_s - self.arrival_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Arrival to first text, seconds."""
+        return None if self.first_text_s is None else self.first_text_s - self.arrival_s
 
     @property
     def slowdown(self) -> float:

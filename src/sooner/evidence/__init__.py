@@ -1,0 +1,1 @@
+"""Records of runs, measured or simulated, and what can be concluded from them."""

@@ -1,0 +1,199 @@
+"""Engine profiles: the few numbers that describe an engine to the simulator, and where each comes from.
+
+A profile is a JSON file; those that ship are in ``profiles/``, ``sooner calibrate`` writes one of your own. Every
+number stands beside its origin, because a simulation is worth what its numbers are worth:
+
+    {"name": "my-gpu", "engine": "batching", "model": "whisper-large-v3", "hardware": "1 x L4",
+     "values": {"step_s": {"value": 0.021, "origin": "fitted to 18,211 steps, residual 1.3 ms"}, ...}}
+
+There are two kinds of engine.
+
+``batching``: continuous batching as in vLLM. An engine step takes
+``step_s + running_step_s · running + admission_s · admitted`` seconds and gives every running window one token;
+``admitted`` windows join at its start, at most ``max_windows_per_step`` (the encoder budget), while there are
+slots (``max_running``) and memory (``memory_blocks``).
+
+``workers``: ``num_workers`` workers, each serves one window at a time, as in ``sooner serve``. A window takes
+``encode_s + token_s · tokens`` seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sooner.core.estimator import WINDOW_S, Estimator
+from sooner.core.job import Estimate
+from sooner.errors import ProfileError
+
+__all__ = ["BatchingProfile", "Profile", "WorkersProfile", "load_profile", "profile_names", "save_profile"]
+
+_SHIPPED = Path(__file__).parent / "profiles"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Described:
+    """What both kinds of profile say beside their numbers.
+
+    Attributes:
+        name: how reports call it.
+        model: the model that was measured.
+        hardware: what it ran on.
+        origins: for each number, where it comes from.
+    """
+
+    name: str
+    model: str
+    hardware: str
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchingProfile(_Described):
+    """An engine that batches continuously.
+
+    Attributes:
+        step_s: t0, what an engine step takes at least, seconds.
+        running_step_s: t1, what each running window adds to a step, seconds.
+        admission_s: te, what each window admitted in a step adds to it, seconds: its encoding and prefill.
+        kappa: κ, tokens per second of audio, for what the trace does not tell.
+        size_encode_s: what a window weighs in the size that policies order by, seconds.
+        size_token_s: what a token weighs in it, seconds. 0 and 1 are the paper's order, n̂ alone.
+        max_windows_per_step: windows admitted in one step.
+        max_running: windows that run at once.
+        memory_blocks: blocks of KV memory, ``None`` for no bound.
+        block_tokens: positions that a block holds.
+        window_positions: encoder positions of a window, kept for cross-attention.
+        prompt_tokens: positions that a window's prompt takes.
+    """
+
+    engine: ClassVar[str] = "batching"
+    step_s: float
+    running_step_s: float
+    admission_s: float
+    kappa: float = 3.0
+    size_encode_s: float = 0.0
+    size_token_s: float = 1.0
+    max_windows_per_step: int = 1
+    max_running: int = 256
+    memory_blocks: int | None = None
+    block_tokens: int = 16
+    window_positions: int = 1500
+    prompt_tokens: int = 4
+
+    def estimator(self) -> Estimator:
+        """What the scheduler orders by."""
+        return Estimator(kappa=self.kappa, encode_s=self.size_encode_s, token_s=self.size_token_s)
+
+    def alone_s(self, estimate: Estimate) -> float:
+        """Predicted seconds on an idle engine whose steps admit one window: what slowdown is relative to."""
+        token_s = self.step_s + self.running_step_s
+        return self.admission_s * estimate.windows + token_s * (estimate.estimated_output_tokens)
+
+    def blocks(self, num_tokens: int) -> int:
+        """Blocks that a window holds which has decoded ``num_tokens`` tokens."""
+        cross = math.ceil(self.window_positions / self.block_tokens)
+        return cross + math.ceil((self.prompt_tokens + num_tokens) / self.block_tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersProfile(_Described):
+    """An engine of workers, each with one window at a time.
+
+    Attributes:
+        encode_s: what encoding a window takes, seconds.
+        token_s: what decoding a token takes, seconds.
+        overhead_s: what a request takes before it is queued and after it is served, seconds, without a worker.
+        kappa: κ, tokens per second of audio, for what the trace does not tell.
+        num_workers: windows served at once.
+        window_s: audio that a window carries a long recording forward, at most 30 s: Whisper goes on where the
+            last whole segment ended.
+        spread: standard deviation of the logarithm of a window's true over its predicted time; 0: exact.
+    """
+
+    engine: ClassVar[str] = "workers"
+    encode_s: float
+    token_s: float
+    overhead_s: float = 0.0
+    kappa: float = 3.0
+    num_workers: int = 1
+    window_s: float = WINDOW_S
+    spread: float = 0.0
+
+    def estimator(self) -> Estimator:
+        """What the scheduler orders by."""
+        return Estimator(kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s)
+
+    def alone_s(self, estimate: Estimate) -> float:
+        """Predicted seconds on an idle engine: what slowdown is relative to."""
+        return self.overhead_s + estimate.size_s
+
+
+Profile = BatchingProfile | WorkersProfile
+_CLASSES: dict[str, type[BatchingProfile] | type[WorkersProfile]] = {
+    cls.engine: cls for cls in (BatchingProfile, WorkersProfile)
+}
+_DESCRIPTIONS = {one.name for one in fields(_Described)}
+
+
+def profile_names() -> list[str]:
+    """The profiles that ship."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.json"))
+
+
+def load_profile(name: str) -> Profile:
+    """The profile that ships under this name, or the one in this file.
+
+    Raises:
+        ProfileError: there is none, or it is not a profile.
+    """
+    path = _SHIPPED / f"{name}.json" if name in profile_names() else Path(name)
+    try:
+        return _profile(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        known = ", ".join(profile_names())
+        raise ProfileError(path=name, reason=f"there is no such file, and none ships; known: {known}") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ProfileError(path=path, reason=f"{type(error).__name__}: {error}") from error
+
+
+def _profile(body: Mapping[str, Any]) -> Profile:
+    engine = body["engine"]
+    if engine not in _CLASSES:
+        raise ValueError(f"engine must be one of {', '.join(_CLASSES)}, not {engine!r}")
+    cls = _CLASSES[engine]
+    known = {one.name for one in fields(cls)} - _DESCRIPTIONS
+    values = {name: _value(name, one["value"]) for name, one in body["values"].items()}
+    if unknown := values.keys() - known:
+        raise ValueError(f"unknown numbers: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+    return cls(
+        name=body["name"],
+        model=body["model"],
+        hardware=body["hardware"],
+        origins={name: one["origin"] for name, one in body["values"].items()},
+        **values,
+    )
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return value
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Write a profile: the numbers that have an origin."""
+    body = {
+        "name": profile.name,
+        "engine": profile.engine,
+        "model": profile.model,
+        "hardware": profile.hardware,
+        "values": {
+            name: {"value": getattr(profile, name), "origin": origin} for name, origin in profile.origins.items()
+        },
+    }
+    path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
