@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from sooner.core.job import Estimate, Job, Ticket
 from sooner.core.policy import Policy
 from sooner.errors import (
+    AdmissionError,
     AudioTooLongError,
     BacklogTooLargeError,
     DuplicateJobError,
@@ -165,8 +166,13 @@ class Scheduler:
         """Whether a worker has this job now."""
         return job_id in self._running
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Job, *, remaining: Estimate | None = None) -> None:
         """Admit a job.
+
+        Args:
+            job: the job.
+            remaining: what is left of it, where a part is served already: that part was admitted, so no limit
+                refuses the rest. ``None``: all of it.
 
         Raises:
             AudioTooLongError, QueueFullError, BacklogTooLargeError: refused; nothing changed.
@@ -174,17 +180,14 @@ class Scheduler:
         """
         if job.id in self._records:
             raise DuplicateJobError(job.id)
-        try:
+        if remaining is None:
             self._refuse_over_limits(job)
-        except Exception:
-            self._num_refused += 1
-            raise
         self._num_submitted += 1
         ticket = Ticket(
             id=job.id,
             arrival_s=job.arrival_s,
             size_s=job.size_s,
-            remaining_s=job.size_s,
+            remaining_s=job.size_s if remaining is None else remaining.size_s,
             sequence=self._num_submitted,
         )
         self._records[job.id] = _Record(job, ticket)
@@ -201,9 +204,13 @@ class Scheduler:
             raise BacklogTooLargeError(limit_s=limits.max_backlog_s, actual_s=self.backlog_s)
 
     def _refuse_over_limits(self, job: Job) -> None:
-        if job.audio_s > self._limits.max_audio_s:
-            raise AudioTooLongError(limit_s=self._limits.max_audio_s, actual_s=job.audio_s)
-        self.check_room()
+        try:
+            if job.audio_s > self._limits.max_audio_s:
+                raise AudioTooLongError(limit_s=self._limits.max_audio_s, actual_s=job.audio_s)
+            self.check_room()
+        except AdmissionError:
+            self._num_refused += 1
+            raise
 
     def _enqueue(self, ticket: Ticket) -> None:
         self._queue.push(ticket)

@@ -94,6 +94,20 @@ class BatchingProfile(_Described):
         token_s = self.step_s + self.running_step_s
         return self.admission_s * estimate.windows + token_s * (estimate.estimated_output_tokens)
 
+    def num_windows(self, audio_s: float) -> int:
+        """Windows that a recording takes."""
+        return max(1, math.ceil(audio_s / WINDOW_S))
+
+    def capacity_per_s(self, *, num_windows: float, num_tokens: float) -> float:
+        """Requests a second that saturate it, for a mean number of windows and of tokens a request.
+
+        With ``a`` windows admitted a step, each for ``n`` steps, ``a · n`` run. Memory is not looked at.
+        """
+        steps = num_tokens / num_windows + 1
+        admitted = min(self.max_windows_per_step, self.max_running / steps)
+        step_s = self.step_s + self.running_step_s * admitted * steps + self.admission_s * admitted
+        return admitted / step_s / num_windows
+
     def blocks(self, num_tokens: int) -> int:
         """Blocks that a window holds which has decoded ``num_tokens`` tokens."""
         cross = math.ceil(self.window_positions / self.block_tokens)
@@ -131,6 +145,14 @@ class WorkersProfile(_Described):
     def alone_s(self, estimate: Estimate) -> float:
         """Predicted seconds on an idle engine: what slowdown is relative to."""
         return self.overhead_s + estimate.size_s
+
+    def num_windows(self, audio_s: float) -> int:
+        """Windows that a recording takes: the last may reach over 30 s, each before it goes on by ``window_s``."""
+        return 1 + max(0, math.ceil((audio_s - WINDOW_S) / self.window_s))
+
+    def capacity_per_s(self, *, num_windows: float, num_tokens: float) -> float:
+        """Requests a second that saturate it, for a mean number of windows and of tokens a request."""
+        return self.num_workers / (self.encode_s * num_windows + self.token_s * num_tokens)
 
 
 Profile = BatchingProfile | WorkersProfile

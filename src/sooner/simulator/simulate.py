@@ -1,0 +1,103 @@
+"""One trace, one policy, one engine profile: what would happen?"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+
+from sooner import __version__
+from sooner.core.latency import LatencyRecord
+from sooner.core.policy import policy_named
+from sooner.core.scheduler import Limits, Scheduler
+from sooner.evidence.run_file import Failure, Run, RunHeader
+from sooner.simulator.batching import serve_by_batching
+from sooner.simulator.profile import BatchingProfile, Profile
+from sooner.simulator.workers import serve_by_workers, works_of
+from sooner.workload.trace import TraceRequest
+
+__all__ = ["capacity_per_s", "simulate"]
+
+
+def simulate(
+    profile: Profile,
+    trace: Sequence[TraceRequest],
+    *,
+    policy: str,
+    preempt: bool | None = None,
+    max_queue: int | None = None,
+    seed: int = 0,
+) -> Run:
+    """Play ``trace`` against the scheduler in virtual time. Equal arguments, equal results.
+
+    Args:
+        profile: the engine.
+        trace: what arrives, in order of arrival.
+        policy: name of the policy.
+        preempt: whether jobs give way between windows; ``None``: as the policy has it.
+        max_queue: uploads that may wait, as ``sooner serve --max-queue``; more are refused. ``None``: any number.
+        seed: of the deviations of a window's time from what is predicted.
+
+    Raises:
+        UnknownPolicyError: there is no such policy.
+    """
+    scheduler = Scheduler(
+        policy_named(policy),
+        num_workers=1 if isinstance(profile, BatchingProfile) else profile.num_workers,
+        preempt=preempt,
+        limits=Limits(max_waiting=max_queue or sys.maxsize, max_audio_s=math.inf),
+    )
+    ended = list(_serve(profile, trace, scheduler, seed))
+    ended.sort(key=lambda request: int(request.id))  # the order of the trace, whatever the policy's
+    header = RunHeader(
+        source="simulator",
+        policy=policy,
+        preempt=scheduler.preempts,
+        workload="a trace",
+        num_requests=len(trace),
+        rate_per_s=_rate_per_s(trace),
+        load=_load(profile, trace),
+        seed=seed,
+        num_workers=None if isinstance(profile, BatchingProfile) else profile.num_workers,
+        engine=f"{profile.name} ({profile.model})",
+        hardware=f"simulated: {profile.hardware}",
+        version=__version__,
+    )
+    return Run(
+        header=header,
+        records=tuple(one for one in ended if isinstance(one, LatencyRecord)),
+        failures=tuple(one for one in ended if isinstance(one, Failure)),
+    )
+
+
+def _serve(
+    profile: Profile, trace: Sequence[TraceRequest], scheduler: Scheduler, seed: int
+) -> Iterator[LatencyRecord | Failure]:
+    if isinstance(profile, BatchingProfile):
+        return serve_by_batching(trace, scheduler, profile)
+    return serve_by_workers(works_of(trace, profile, seed=seed), scheduler, num_workers=profile.num_workers)
+
+
+def capacity_per_s(profile: Profile, trace: Sequence[TraceRequest]) -> float:
+    """Requests a second at which the engine is saturated by the mix of ``trace``."""
+    estimator = profile.estimator()
+    windows = sum(profile.num_windows(request.audio_s) for request in trace)
+    tokens = sum(
+        estimator.estimate(request.audio_s).estimated_output_tokens
+        if request.num_tokens is None
+        else request.num_tokens
+        for request in trace
+    )
+    return profile.capacity_per_s(num_windows=windows / len(trace), num_tokens=tokens / len(trace))
+
+
+def _rate_per_s(trace: Sequence[TraceRequest]) -> float | None:
+    """Mean rate of arrival; ``None`` where all come at once."""
+    span_s = trace[-1].arrival_s - trace[0].arrival_s
+    return (len(trace) - 1) / span_s if span_s > 0 else None
+
+
+def _load(profile: Profile, trace: Sequence[TraceRequest]) -> float | None:
+    """ρ: the rate of arrival over the rate at which the engine is saturated."""
+    rate_per_s = _rate_per_s(trace)
+    return None if rate_per_s is None else rate_per_s / capacity_per_s(profile, trace)

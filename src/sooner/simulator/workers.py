@@ -1,0 +1,144 @@
+"""The worker model: ``num_workers`` workers, one window at a time each, as in ``sooner serve``.
+
+An event is an arrival or the end of a window. After a window the job comes back to the scheduler with what
+remains of it, and the free worker asks who is next: the same calls in the same order as
+``sooner.service.dispatcher`` makes. A window takes as long as its ``Work`` says, whatever was predicted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sooner.core.estimator import Estimator
+from sooner.core.job import Estimate, Job
+from sooner.core.latency import LatencyRecord
+from sooner.core.scheduler import Scheduler
+from sooner.errors import AdmissionError
+from sooner.evidence.run_file import Failure
+from sooner.simulator.profile import WorkersProfile
+from sooner.simulator.work import Progress
+from sooner.workload.trace import TraceRequest
+
+__all__ = ["Work", "serve_by_workers", "works_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A job and what serving it really takes.
+
+    Attributes:
+        job: as the scheduler gets it.
+        progress: as the record tells of it.
+        windows_s: true duration of each window, seconds; at least one.
+        remaining: what is predicted to remain after each window but the last.
+    """
+
+    job: Job
+    progress: Progress
+    windows_s: Sequence[float]
+    remaining: Sequence[Estimate]
+
+
+def works_of(trace: Iterable[TraceRequest], profile: WorkersProfile, *, seed: int) -> Iterator[Work]:
+    """What each request of ``trace`` takes on the profile's engine. Equal seeds, equal durations."""
+    rng = random.Random(seed)
+    estimator = profile.estimator()
+    for number, request in enumerate(trace):
+        yield _work(f"{number}", request, profile, estimator, rng)
+
+
+def _work(
+    job_id: str, request: TraceRequest, profile: WorkersProfile, estimator: Estimator, rng: random.Random
+) -> Work:
+    estimate = estimator.estimate(request.audio_s)
+    tokens = estimate.estimated_output_tokens if request.num_tokens is None else request.num_tokens
+    num_windows = profile.num_windows(request.audio_s)
+    window_s = profile.encode_s + profile.token_s * tokens / num_windows
+    return Work(
+        job=Job(
+            id=job_id,
+            arrival_s=request.arrival_s + profile.overhead_s,
+            audio_s=request.audio_s,
+            estimate=estimate,
+            language=request.language,
+        ),
+        progress=Progress(job_id, request, profile.alone_s(estimate), num_windows, tokens),
+        windows_s=[window_s * _deviation(rng, profile.spread) for _ in range(num_windows)],
+        remaining=[
+            estimator.estimate(request.audio_s - done * profile.window_s) for done in range(1, num_windows)
+        ],
+    )
+
+
+def _deviation(rng: random.Random, spread: float) -> float:
+    """A log-normal factor with mean 1, so that spread alone does not change the load."""
+    return math.exp(rng.gauss(-spread * spread / 2, spread)) if spread else 1.0
+
+
+def serve_by_workers(
+    works: Iterable[Work], scheduler: Scheduler, *, num_workers: int
+) -> Iterator[LatencyRecord | Failure]:
+    """Serve ``works``, which come in order of arrival, and yield each request as it ends.
+
+    O(log n) a window beside the scheduler. What the scheduler refuses is a ``Failure``.
+    """
+    works = iter(works)
+    upcoming = next(works, None)
+    waiting: dict[str, _Standing] = {}
+    ends: list[tuple[float, int, _Standing]] = []  # end of a window, a number against ties, whose
+    num_started = 0
+    while upcoming is not None or ends:
+        if upcoming is not None and (not ends or upcoming.job.arrival_s <= ends[0][0]):
+            now_s = upcoming.job.arrival_s
+            try:
+                scheduler.submit(upcoming.job)
+                waiting[upcoming.job.id] = _Standing(upcoming)
+            except AdmissionError as error:
+                yield upcoming.progress.refused(error, now_s)
+            upcoming = next(works, None)
+        else:
+            now_s, _, standing = heapq.heappop(ends)
+            if (record := _end_window(standing, scheduler, now_s)) is not None:
+                yield record
+            else:
+                waiting[standing.work.job.id] = standing
+        while len(ends) < num_workers and (job := scheduler.next(now_s)) is not None:
+            num_started += 1
+            standing = waiting.pop(job.id)
+            standing.resume(now_s)
+            heapq.heappush(ends, (now_s + standing.window_s, num_started, standing))
+
+
+@dataclass(slots=True)
+class _Standing:
+    """How far a job is."""
+
+    work: Work
+    num_done: int = 0
+    left_s: float = 0.0
+
+    @property
+    def window_s(self) -> float:
+        return self.work.windows_s[self.num_done]
+
+    def resume(self, now_s: float) -> None:
+        if self.num_done and now_s > self.left_s:
+            self.work.progress.num_preemptions += 1
+
+
+def _end_window(standing: _Standing, scheduler: Scheduler, now_s: float) -> LatencyRecord | None:
+    """Report a window that ended to the scheduler. The request's record, if it was the last."""
+    work = standing.work
+    standing.num_done += 1
+    standing.left_s = now_s
+    if work.progress.first_text_s is None:
+        work.progress.first_text_s = now_s
+    if standing.num_done < len(work.windows_s):
+        scheduler.yield_back(work.job.id, remaining=work.remaining[standing.num_done - 1], now_s=now_s)
+        return None
+    work.progress.service_s = scheduler.finish(work.job.id, now_s=now_s)
+    return work.progress.record(now_s)
