@@ -13,18 +13,27 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from typing import Any, TextIO, TypeVar
 
 from sooner.errors import TraceError
 
-__all__ = ["TraceRequest", "read_trace", "write_trace"]
+__all__ = ["MAX_AUDIO_S", "TraceRequest", "read_arrivals", "read_trace", "write_trace"]
 
+MAX_AUDIO_S = 7 * 86_400.0
+"""Longest recording of a trace, seconds. What is longer than a week was given in milliseconds."""
+
+_MAX_ARRIVAL_S = 1e11  # the year 5138; milliseconds since 1970 are beyond it
 _ARRIVAL_NAMES = ("arrival_s", "arrival", "at_s")
 _TOKEN_NAMES = ("num_tokens", "tokens")
+_WRITTEN_NAMES = ("arrival_s", "audio_s", "num_tokens", "language", "path", "transcript")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_Row = Mapping[str, Any]
+_Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,99 +60,157 @@ class TraceRequest:
 def read_trace(path: Path) -> list[TraceRequest]:
     """Read a trace: ``.csv``, ``.tsv``, anything else as JSONL. Sorted by arrival, which then begins at 0.
 
-    The arrival is a number of seconds on any clock; a relative ``path`` is taken from the trace's folder.
+    The arrival is a number of seconds on any clock; a relative ``path`` is taken from the trace's folder. Other
+    columns are passed over.
 
     Raises:
         TraceError: the file cannot be read, or a line is not a request; says which line and why.
     """
-    try:
-        lines = list(_lines(path))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(path=path, reason=str(error)) from error
-    requests = [_request(path, number, line) for number, line in lines]
-    if not requests:
-        raise TraceError(path=path, reason="it holds no request")
+    requests = _read(path, lambda row: _request(row, path.parent))
     requests.sort(key=lambda request: request.arrival_s)
-    return list(_from_zero(requests))
+    begin_s = requests[0].arrival_s
+    return [replace(request, arrival_s=request.arrival_s - begin_s) for request in requests]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8", newline="") as file:
+def read_arrivals(path: Path) -> list[float]:
+    """Read nothing but the arrivals of a trace, whose lengths may be missing. Sorted, from 0 on, seconds.
+
+    Raises:
+        TraceError: as ``read_trace``.
+    """
+    arrivals_s = sorted(_read(path, _arrival_s))
+    return [arrival_s - arrivals_s[0] for arrival_s in arrivals_s]
+
+
+def _read(path: Path, parse: Callable[[_Row], _Parsed]) -> list[_Parsed]:
+    """Parse each line; what ``parse`` says is wrong with one becomes a ``TraceError`` with its number."""
+    parsed: list[_Parsed] = []
+    try:
+        for number, row in _rows(path):
+            try:
+                parsed.append(parse(row))
+            except ValueError as error:
+                raise TraceError(path=path, line=number, reason=str(error)) from error
+    except UnicodeDecodeError as error:
+        raise TraceError(path=path, reason="it is not text in UTF-8") from error
+    except OSError as error:
+        raise TraceError(path=path, reason=error.strerror or str(error)) from error
+    if not parsed:
+        raise TraceError(path=path, reason="it holds no request")
+    return parsed
+
+
+def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
+    # Spreadsheets begin a file with a byte order mark, which would become part of the first name.
+    with path.open(encoding="utf-8-sig", newline="") as file:
         if delimiter := _DELIMITERS.get(path.suffix.lower()):
-            reader = csv.DictReader(file, delimiter=delimiter)
-            yield from ((reader.line_num, row) for row in reader)
+            yield from _table_rows(path, file, delimiter)
             return
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield number, _json_object(path, number, line)
 
 
-def _json_object(path: Path, number: int, line: str) -> Mapping[str, Any]:
+def _table_rows(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, _Row]]:
+    reader = csv.DictReader(file, delimiter=delimiter)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        # DictReader's own count stops at the last row that was whole.
+        raise TraceError(path=path, line=reader.reader.line_num, reason=str(error)) from error
+
+
+def _json_object(path: Path, number: int, line: str) -> _Row:
     try:
         value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise TraceError(path=path, line=number, reason=f"it is not JSON ({error.msg})") from error
+    except (ValueError, RecursionError) as error:
+        raise TraceError(path=path, line=number, reason=f"it is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise TraceError(path=path, line=number, reason="it is not a JSON object")
     return value
 
 
-def _request(path: Path, number: int, row: Mapping[str, Any]) -> TraceRequest:
-    try:
-        arrival_s = _number(row, *_ARRIVAL_NAMES)
-        audio_s = _number(row, "audio_s")
-        num_tokens = _number(row, *_TOKEN_NAMES)
-        if arrival_s is None or audio_s is None:
-            raise ValueError("it needs arrival_s and audio_s")
-        if audio_s <= 0:
-            raise ValueError(f"audio_s must be more than 0, not {audio_s:g}")
-        if num_tokens is not None and num_tokens < 0:
-            raise ValueError(f"num_tokens must be at least 0, not {num_tokens:g}")
-    except ValueError as error:
-        raise TraceError(path=path, line=number, reason=str(error)) from error
-    recording = row.get("path") or None
+def _request(row: _Row, folder: Path) -> TraceRequest:
+    audio_s = _needed(row, "audio_s")
+    if not 0 < audio_s <= MAX_AUDIO_S:
+        raise ValueError(f"audio_s must be more than 0 and at most a week, in seconds, not {audio_s:g}")
+    num_tokens = _number(row, *_TOKEN_NAMES)
+    if num_tokens is not None and num_tokens < 0:
+        raise ValueError(f"num_tokens must be at least 0, not {num_tokens:g}")
+    recording = _text(row, "path")
     return TraceRequest(
-        arrival_s=arrival_s,
+        arrival_s=_arrival_s(row),
         audio_s=audio_s,
         num_tokens=None if num_tokens is None else round(num_tokens),
-        language=row.get("language") or None,
-        path=path.parent / recording if recording else None,
-        transcript=row.get("transcript") or None,
+        language=_text(row, "language"),
+        path=folder / recording if recording else None,
+        transcript=_text(row, "transcript"),
     )
 
 
-def _number(row: Mapping[str, Any], *names: str) -> float | None:
+def _arrival_s(row: _Row) -> float:
+    arrival_s = _needed(row, *_ARRIVAL_NAMES)
+    if abs(arrival_s) > _MAX_ARRIVAL_S:
+        raise ValueError(f"arrival_s must be in seconds, at most {_MAX_ARRIVAL_S:g}, not {arrival_s:g}")
+    return arrival_s
+
+
+def _needed(row: _Row, *names: str) -> float:
+    number = _number(row, *names)
+    if number is None:
+        given = ", ".join(str(name) for name, value in row.items() if value not in (None, ""))
+        raise ValueError(f"it needs {names[0]}, and has {shorten(given, 100) or 'nothing'}")
+    return number
+
+
+def _number(row: _Row, *names: str) -> float | None:
     """The finite number under the first of ``names`` that is there; ``None`` where none is."""
     for name in names:
         value = row.get(name)
         if value is None or value == "":
             continue
         try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} must be a number, not {value!r}") from None
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{name} must be finite, not {number}")
+            raise ValueError(f"{name} must be a finite number, not {reprlib.repr(value)}")
         return number
     return None
 
 
-def _from_zero(requests: list[TraceRequest]) -> Iterator[TraceRequest]:
-    begin_s = requests[0].arrival_s
-    for request in requests:
-        yield replace(request, arrival_s=request.arrival_s - begin_s)
+def _text(row: _Row, name: str) -> str | None:
+    value = row.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} must be text, not {reprlib.repr(value)}")
+    return value or None
 
 
 def write_trace(path: Path, trace: Iterable[TraceRequest]) -> None:
-    """Write a trace as JSONL, without the fields that are not known."""
-    with path.open("w", encoding="utf-8") as file:
-        for request in trace:
-            line = {
-                "arrival_s": request.arrival_s,
-                "audio_s": request.audio_s,
-                "num_tokens": request.num_tokens,
-                "language": request.language,
-                "path": None if request.path is None else str(request.path.resolve()),
-                "transcript": request.transcript,
-            }
-            file.write(json.dumps({key: value for key, value in line.items() if value is not None}) + "\n")
+    """Write a trace as ``read_trace`` reads it: ``.csv``, ``.tsv``, anything else as JSONL. Its folder is made.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="") as file:
+            _write(file, _DELIMITERS.get(path.suffix.lower()), trace)
+    except OSError as error:
+        raise TraceError(path=path, reason=f"it cannot be written: {error.strerror}") from error
+
+
+def _write(file: TextIO, delimiter: str | None, trace: Iterable[TraceRequest]) -> None:
+    if delimiter is None:
+        file.writelines(json.dumps(_written(request)) + "\n" for request in trace)
+        return
+    # Lines end in \r\n, the module's default: with another end it leaves a \r in a transcript unquoted.
+    writer = csv.DictWriter(file, fieldnames=_WRITTEN_NAMES, delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(_written(request) for request in trace)
+
+
+def _written(request: TraceRequest) -> dict[str, Any]:
+    values = {name: getattr(request, name) for name in _WRITTEN_NAMES if getattr(request, name) is not None}
+    return values | ({"path": str(request.path.resolve())} if request.path else {})
