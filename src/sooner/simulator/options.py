@@ -1,0 +1,122 @@
+"""Every option of ``sooner simulate`` and ``sooner plan`` beside the workload's, once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from sooner.core.policy import policies, policy_named
+from sooner.errors import ConfigurationError
+from sooner.simulator.profile import Profile, WorkersProfile, load_profile
+
+__all__ = ["EngineOptions", "SimulateOptions", "number_list"]
+
+T = TypeVar("T", int, float)
+
+
+def number_list(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
+    """The numbers of an option such as ``--seeds 1,2,3``, each more than 0.
+
+    Raises:
+        ConfigurationError: there is none, or one is not a finite number above 0, or is there twice.
+    """
+    try:
+        numbers = [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 < number < math.inf for number in numbers) or len(set(numbers)) < len(numbers):
+        raise ConfigurationError(
+            f"{option} must be different numbers above 0 with commas between them, not {text!r}"
+        )
+    return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What serves, in which order.
+
+    Parameters
+    ----------
+    profile
+        An engine profile: the name of one that ships (`sooner profiles` lists them) or a file that `sooner
+        calibrate` wrote.
+    policies
+        Policies, with commas between them. Default: all.
+    preempt
+        Let shorter jobs overtake at each 30-second window. Default: as each policy has it.
+    workers
+        Windows served at once by an engine of workers. Default: the profile's.
+    max_queue
+        Uploads that may wait at one server; more are refused. Default: any number.
+    """
+
+    profile: str = "embedded-tiny"
+    policies: str | None = None
+    preempt: bool | None = None
+    workers: int | None = None
+    max_queue: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("--workers", self.workers), ("--max-queue", self.max_queue)):
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {value}")
+
+    @property
+    def policy_names(self) -> list[str]:
+        """The policies. Raises ``UnknownPolicyError``."""
+        if self.policies is None:
+            return [policy.name for policy in policies()]
+        return [policy_named(name.strip()).name for name in self.policies.split(",") if name.strip()]
+
+    def load_profile(self) -> Profile:
+        """The profile, with ``workers`` workers where they are given.
+
+        Raises:
+            ProfileError: there is no such profile.
+            ConfigurationError: an engine that batches has no workers.
+        """
+        profile = load_profile(self.profile)
+        if self.workers is None:
+            return profile
+        if not isinstance(profile, WorkersProfile):
+            raise ConfigurationError(f"--workers: {profile.name} is an engine that batches; it has no workers")
+        return replace(profile, num_workers=self.workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions:
+    """At which loads, how often, and where to.
+
+    Parameters
+    ----------
+    loads
+        Offered loads, with commas between them; 1 is what saturates the engine. Default, without --rates:
+        0.5,0.85; a trace file keeps its own arrivals.
+    rates
+        Requests a second instead.
+    seeds
+        Seeds of the traffic, with commas between them.
+    out
+        Folder for the runs, one file each, for `sooner report`. Default: only the table is shown.
+    save_trace
+        File for the first trace that was played, for `sooner bench --workload` and others.
+    """
+
+    loads: str | None = None
+    rates: str | None = None
+    seeds: str = "1,2,3"
+    out: Path | None = None
+    save_trace: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.loads is not None and self.rates is not None:
+            raise ConfigurationError("--loads and --rates say the same thing twice; give one of them")
+        if self.out is not None and (self.out.is_file() or any(self.out.glob("*.jsonl"))):
+            raise ConfigurationError(f"--out {self.out} is a file or holds runs already; name another folder")
+        number_list("--seeds", self.seeds, int)
+        for option, text in (("--loads", self.loads), ("--rates", self.rates)):
+            if text is not None:
+                number_list(option, text, float)

@@ -1,0 +1,293 @@
+"""``sooner plan``: which policy, and how many replicas, for these goals?
+
+Each candidate is simulated on the whole traffic. Replicas are servers of their own, each with its own queue, and a
+load balancer gives them the requests in turn (round robin). A number of replicas is enough when every goal holds
+under every seed; the least such number is found by doubling and bisection, taking a goal that more replicas would
+break to be none. The margin is how much the traffic may grow, arrivals closer together, until a goal breaks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from sooner.core.estimator import WINDOW_S
+from sooner.core.latency import LatencyRecord, percentile
+from sooner.errors import ConfigurationError
+from sooner.simulator.options import EngineOptions, number_list
+from sooner.simulator.profile import Profile
+from sooner.simulator.run import traces_at
+from sooner.simulator.simulate import simulate
+from sooner.workload.make import describe
+from sooner.workload.options import WorkloadOptions
+from sooner.workload.trace import TraceRequest
+
+__all__ = ["Advice", "Goal", "PlanOptions", "advise", "run_plan"]
+
+_MAX_GROWTH = 8.0
+_GROWTH_STEP = 0.01
+_GOAL = re.compile(
+    r"\s*(p\d{1,2}(?:\.\d+)?|max)\s+(clips|files|all)\s*<=\s*(\d+(?:\.\d+)?)\s*s?\s*", re.IGNORECASE
+)
+_AMONG: Mapping[str, Callable[[float], bool]] = {
+    "clips": lambda audio_s: audio_s <= WINDOW_S,
+    "files": lambda audio_s: audio_s > WINDOW_S,
+    "all": lambda audio_s: True,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A service level objective, such as ``p90 clips <= 2``.
+
+    Attributes:
+        percent: the percentile of E2E, 100 for the maximum.
+        among: ``clips`` (up to 30 s), ``files`` (longer) or ``all``.
+        limit_s: seconds it may take at most.
+    """
+
+    percent: float
+    among: str
+    limit_s: float
+
+    @classmethod
+    def parse(cls, text: str) -> Goal:
+        """Read ``p90 clips <= 2``. Raises ``ConfigurationError`` where it is something else."""
+        found = _GOAL.fullmatch(text)
+        if found is None or float(found[3]) <= 0:
+            raise ConfigurationError(
+                f"--goal must read like 'p90 clips <= 2' or 'max all <= 60' (clips, files or all), not {text!r}"
+            )
+        percent = 100.0 if found[1].lower() == "max" else float(found[1][1:])
+        return cls(percent=percent, among=found[2].lower(), limit_s=float(found[3]))
+
+    def __str__(self) -> str:
+        figure = "max" if self.percent == 100 else f"P{self.percent:g}"
+        return f"{figure} {self.among} ≤ {self.limit_s:g} s"
+
+    def value_s(self, e2e_s: Sequence[tuple[float, float]]) -> float:
+        """The figure over (audio_s, E2E) pairs, seconds; 0 where none is of the kind."""
+        among = [seconds for audio_s, seconds in e2e_s if _AMONG[self.among](audio_s)]
+        return percentile(among, self.percent) if among else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What one policy needs.
+
+    Attributes:
+        policy: its name.
+        num_replicas: the least that meet every goal; ``None`` where the most that were tried do not.
+        values_s: each goal's figure with these replicas (the most tried, where none are enough), the worst seed's.
+        growth: how many times as much traffic they still carry, at most 8; ``None`` where they are not enough.
+    """
+
+    policy: str
+    num_replicas: int | None
+    values_s: Mapping[str, float]
+    growth: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """The goals and the traffic's amount.
+
+    Parameters
+    ----------
+    goal
+        A goal, such as 'p90 clips <= 2' or 'p99 all <= 60': a percentile of the seconds from arrival to text or
+        max, over clips (up to 30 s), files (longer) or all. May be given several times.
+    rate
+        Requests a second, all replicas together. A trace file keeps its own arrivals where none is given.
+    seeds
+        Seeds of the traffic, with commas between them.
+    max_replicas
+        The most to try.
+    out
+        File for the advice as JSON.
+    """
+
+    goal: tuple[str, ...] = ("p90 clips <= 2", "p99 all <= 60")
+    rate: float | None = None
+    seeds: str = "1,2,3"
+    max_replicas: int = 64
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.goals:
+            raise ConfigurationError("there is nothing to plan for: give a --goal")
+        if self.max_replicas < 1:
+            raise ConfigurationError(f"--max-replicas must be at least 1, not {self.max_replicas}")
+        number_list("--seeds", self.seeds, int)
+
+    @property
+    def goals(self) -> list[Goal]:
+        """The goals. Raises ``ConfigurationError`` where one cannot be read."""
+        return [Goal.parse(text) for text in self.goal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A policy on a given traffic, to be tried with any number of replicas."""
+
+    profile: Profile
+    policy: str
+    engine: EngineOptions
+    traces: Mapping[int, Sequence[TraceRequest]]
+    goals: Sequence[Goal]
+
+    def values_s(self, num_replicas: int, growth: float = 1.0) -> dict[str, float]:
+        """Each goal's figure, the worst seed's; infinite where a request was refused."""
+        worst = {str(goal): 0.0 for goal in self.goals}
+        for seed, trace in self.traces.items():
+            e2e_s = self._serve(trace, seed, num_replicas, growth)
+            for goal in self.goals:
+                value_s = math.inf if len(e2e_s) < len(trace) else goal.value_s(e2e_s)
+                worst[str(goal)] = max(worst[str(goal)], value_s)
+        return worst
+
+    def _serve(
+        self, trace: Sequence[TraceRequest], seed: int, num_replicas: int, growth: float
+    ) -> list[tuple[float, float]]:
+        """(audio_s, E2E) of every request that was served."""
+        faster = [replace(one, arrival_s=one.arrival_s / growth) for one in trace]
+        records: list[LatencyRecord] = []
+        for index in range(min(num_replicas, len(faster))):
+            run = simulate(
+                self.profile,
+                faster[index::num_replicas],
+                policy=self.policy,
+                preempt=self.engine.preempt,
+                max_queue=self.engine.max_queue,
+                seed=seed * num_replicas + index,
+            )
+            records.extend(run.records)
+        return [(record.audio_s, record.e2e_s) for record in records]
+
+    def is_enough(self, num_replicas: int, growth: float = 1.0) -> bool:
+        values_s = self.values_s(num_replicas, growth)
+        return all(values_s[str(goal)] <= goal.limit_s for goal in self.goals)
+
+
+def advise(
+    profile: Profile,
+    traces: Mapping[int, Sequence[TraceRequest]],
+    goals: Sequence[Goal],
+    *,
+    policy: str,
+    engine: EngineOptions,
+    max_replicas: int,
+) -> Advice:
+    """What ``policy`` needs for the goals on these traces. O(log replicas) simulations of each trace."""
+    candidate = _Candidate(profile=profile, policy=policy, engine=engine, traces=traces, goals=goals)
+    num_replicas = _least(candidate.is_enough, max_replicas)
+    if num_replicas is None:
+        values_s = candidate.values_s(max_replicas)
+        return Advice(policy=policy, num_replicas=None, values_s=values_s, growth=None)
+    return Advice(
+        policy=policy,
+        num_replicas=num_replicas,
+        values_s=candidate.values_s(num_replicas),
+        growth=_growth(candidate, num_replicas),
+    )
+
+
+def _least(is_enough: Callable[[int], bool], most: int) -> int | None:
+    """The least number from 1 to ``most`` that is enough, if more never are worse; ``None`` where none is."""
+    enough = 1
+    while not is_enough(enough):
+        if enough == most:
+            return None
+        enough = min(2 * enough, most)
+    too_few = enough // 2
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if is_enough(middle):
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def _growth(candidate: _Candidate, num_replicas: int) -> float:
+    """The largest growth of traffic that is still met, in steps of 1 %."""
+    carried, broken = 1.0, _MAX_GROWTH
+    if candidate.is_enough(num_replicas, _MAX_GROWTH):
+        return _MAX_GROWTH
+    while broken - carried > _GROWTH_STEP:
+        middle = (carried + broken) / 2
+        if candidate.is_enough(num_replicas, middle):
+            carried = middle
+        else:
+            broken = middle
+    return carried
+
+
+def run_plan(engine: EngineOptions, options: PlanOptions, workload: WorkloadOptions) -> None:
+    """Advise for every policy, print it, and save it where asked to."""
+    profile = engine.load_profile()
+    console = Console()
+    traces = traces_at(workload, options.rate, number_list("--seeds", options.seeds, int))
+    advice = [
+        advise(profile, traces, options.goals, policy=policy, engine=engine, max_replicas=options.max_replicas)
+        for policy in track(engine.policy_names, description="planning", console=console, transient=True)
+    ]
+    console.print(_table(advice, options, f"{describe(workload)}; {profile.name}"))
+    console.print(conclusion(advice, options.max_replicas))
+    if options.out is not None:
+        options.out.write_text(json.dumps([asdict(one) for one in advice], indent=1) + "\n")
+
+
+def conclusion(advice: Sequence[Advice], max_replicas: int) -> str:
+    """The advice in a sentence or two: the fewest replicas, then the most room."""
+    able = [one for one in advice if one.num_replicas is not None]
+    if not able:
+        return f"No policy meets the goals with {max_replicas} replicas: relax a goal, or take a faster engine."
+    best = min(able, key=lambda one: (one.num_replicas, -(one.growth or 0)))
+    others = [
+        f"{one.policy} needs {one.num_replicas}" if one.num_replicas else f"{one.policy} more than {max_replicas}"
+        for one in advice
+        if one is not best
+    ]
+    growth = best.growth or 1.0
+    room = f"at least {growth:g} times" if growth == _MAX_GROWTH else f"{growth:.2f} times"
+    return (
+        f"{best.policy} with {_replicas(best.num_replicas)} meets the goals and carries {room} the traffic"
+        f"{'; ' + ', '.join(others) if others else ''}."
+    )
+
+
+def _replicas(number: int | None) -> str:
+    return "1 replica" if number == 1 else f"{number} replicas"
+
+
+def _table(advice: Sequence[Advice], options: PlanOptions, title: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD)
+    table.add_column("policy")
+    table.add_column("replicas", justify="right")
+    for goal in options.goals:
+        table.add_column(str(goal), justify="right")
+    table.add_column("carries", justify="right")
+    for one in advice:
+        table.add_row(
+            one.policy,
+            f"> {options.max_replicas}" if one.num_replicas is None else f"{one.num_replicas}",
+            *(_value(goal, one.values_s[str(goal)]) for goal in options.goals),
+            "" if one.growth is None else f"{one.growth:.2f}x",
+        )
+    return table
+
+
+def _value(goal: Goal, value_s: float) -> str:
+    if value_s == math.inf:
+        return "refused"
+    return f"{value_s:.2f}{'' if value_s <= goal.limit_s else ' ✗'}"
