@@ -12,7 +12,15 @@ Line = dict[str, Any]
 WINDOW_S, TOKEN_S = 0.033, 0.0012  # the plugin's defaults, as documented
 
 
+QUEUE_EVENTS = frozenset({"added", "taken", "removed"})
+
+
 def read_journal(path: Path) -> list[Line]:
+    """What the queue did; the steps and what is finished are left out."""
+    return [line for line in read_all(path) if line["event"] in QUEUE_EVENTS]
+
+
+def read_all(path: Path) -> list[Line]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -81,9 +81,12 @@ def change_interval(
         confidence: share of them that the interval holds.
 
     Raises:
-        ValueError: no pair, an empty one, or sides of unequal length.
+        ValueError: no pair, an empty one, or sides of unequal length; a figure of 0 or less on the base side, of
+            which nothing is a percentage; or a single block, of which no sample tells how far it may be off.
     """
     blocks = _blocks(pairs)
+    if len(blocks) < 2:
+        raise ValueError("one pair of requests has no interval; it takes two at least")
     estimate = _change(blocks, figure)
     draws = rng.integers(len(blocks), size=(num_resamples, len(blocks)))
     changes = [_change([blocks[index] for index in draw], figure) for draw in draws]
@@ -110,5 +113,7 @@ def _blocks(pairs: Sequence[Pair]) -> list[Pair]:
 
 def _change(blocks: Sequence[Pair], figure: Figure) -> float:
     base = figure(np.concatenate([block.base for block in blocks]))
+    if not base > 0:
+        raise ValueError(f"a change in percent needs a baseline above 0, not {base:g}")
     other = figure(np.concatenate([block.other for block in blocks]))
     return 100 * (other / base - 1)

@@ -7,8 +7,8 @@ requests belong to the header above them, so files can be joined by ``cat``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -88,7 +88,8 @@ class Run:
     failures: tuple[Failure, ...] = ()
 
 
-_KINDS: dict[str, type[RunHeader | LatencyRecord | Failure]] = {
+_Line = RunHeader | LatencyRecord | Failure
+_KINDS: dict[str, type[_Line]] = {
     "run": RunHeader,
     "request": LatencyRecord,
     "failure": Failure,
@@ -118,11 +119,16 @@ class RunWriter:
         assert self._file is not None
         self._file.close()
 
-    def write(self, line: RunHeader | LatencyRecord | Failure) -> None:
-        """Write one line, without the fields that are not known, and flush it."""
+    def write(self, line: _Line) -> None:
+        """Write one line, without the fields that are not known, and flush it.
+
+        Raises:
+            ValueError: a number is not finite.
+        """
         assert self._file is not None, "used outside its with block"
-        known = {name: value for name, value in asdict(line).items() if value is not None}
-        self._file.write(json.dumps({"kind": _KIND_OF[type(line)], **known}) + "\n")
+        values = {name: getattr(line, name) for name in _RULES[type(line)]}
+        known = {name: value for name, value in values.items() if value is not None}
+        self._file.write(json.dumps({"kind": _KIND_OF[type(line)], **known}, allow_nan=False) + "\n")
         self._file.flush()
 
 
@@ -196,12 +202,79 @@ def _run(header: RunHeader, requests: Iterable[LatencyRecord | Failure]) -> Run:
     )
 
 
-def _parse(path: Path, number: int, line: str) -> RunHeader | LatencyRecord | Failure:
+def _parse(path: Path, number: int, line: str) -> _Line:
     try:
         value = json.loads(line)
-        cls = _KINDS[value.pop("kind")]
-        known = {one.name for one in fields(cls)}
-        return cls(**{name: given for name, given in value.items() if name in known})
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        reason = f"it is not a line of a run ({type(error).__name__}: {error})"
-        raise RunFileError(path=path, line=number, reason=reason) from error
+        if not isinstance(value, dict):
+            raise ValueError("it is not a JSON object")
+        kind = value.get("kind")
+        if not isinstance(kind, str) or kind not in _KINDS:
+            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, not {kind!r}")
+        return _checked(_KINDS[kind], value)
+    except (ValueError, RecursionError) as error:
+        raise RunFileError(path=path, line=number, reason=f"it is not a line of a run: {error}") from error
+
+
+def _checked(cls: type[_Line], value: Mapping[str, Any]) -> _Line:
+    """A line as its class; fields of later versions are passed over. ``ValueError`` says what is wrong."""
+    given: dict[str, Any] = {}
+    for name, (test, expected, required) in _RULES[cls].items():
+        one = value.get(name)
+        if one is None:
+            if required:
+                raise ValueError(f"{name} is missing")
+        elif not test(one):
+            raise ValueError(f"{name} must be {expected}, not {str(one)[:40]!r}")
+        else:
+            given[name] = one
+    end_s = given.get("finished_s", given.get("failed_s"))
+    if end_s is not None and end_s < given["arrival_s"]:
+        raise ValueError(f"it ends at {end_s:g} s, before its arrival at {given['arrival_s']:g} s")
+    return cls(**given)
+
+
+def _is_finite(value: Any) -> bool:
+    # A whole number beyond the range of a float has no place among seconds; isfinite() would raise.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_Rule = tuple[Callable[[Any], bool], str]
+_BY_TYPE: dict[str, _Rule] = {
+    "str": (lambda value: isinstance(value, str), "text"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "int": (_is_whole, "a whole number"),
+    "float": (_is_finite, "a finite number"),
+    "Mapping[str, Any]": (lambda value: isinstance(value, dict), "an object"),
+}
+_AT_LEAST_0: _Rule = (lambda value: _is_finite(value) and value >= 0, "a finite number of at least 0")
+_ABOVE_0: _Rule = (lambda value: _is_finite(value) and value > 0, "a finite number above 0")
+_COUNT: _Rule = (lambda value: _is_whole(value) and value >= 0, "a whole number of at least 0")
+_BY_NAME: dict[str, _Rule] = {
+    "audio_s": _AT_LEAST_0,
+    "load": _AT_LEAST_0,
+    "num_preemptions": _COUNT,
+    "num_requests": _COUNT,
+    "num_tokens": _COUNT,
+    "num_windows": _COUNT,
+    "rate_per_s": _ABOVE_0,
+    "service_s": _AT_LEAST_0,
+    "size_s": _ABOVE_0,
+    "wait_s": _AT_LEAST_0,
+    "word_error_rate": _AT_LEAST_0,
+}
+
+
+def _rules(cls: type[_Line]) -> dict[str, tuple[Callable[[Any], bool], str, bool]]:
+    """For each field a test, what it asks for in words, and whether the field must be there."""
+    rules = {}
+    for one in fields(cls):
+        test, expected = _BY_NAME.get(one.name) or _BY_TYPE[str(one.type).removesuffix(" | None")]
+        rules[one.name] = (test, expected, one.default is MISSING and one.default_factory is MISSING)
+    return rules
+
+
+_RULES = {cls: _rules(cls) for cls in _KINDS.values()}

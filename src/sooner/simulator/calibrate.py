@@ -306,7 +306,8 @@ def _names(paths: Sequence[Path]) -> str:
 
 
 def _origin(fitted: Fitted, source: str) -> str:
-    return f"fitted to {source}, standard error {fitted.standard_error:.2g}"
+    error = "not known" if fitted.standard_error is None else f"{fitted.standard_error:.2g}"
+    return f"fitted to {source}, standard error {error}"
 
 
 def _rounded(value: float) -> float:

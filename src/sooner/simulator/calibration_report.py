@@ -45,6 +45,8 @@ def print_workers(profile: WorkersProfile, fit: WorkersFit, *, source: str, out:
         console.print(f"No recording is over 60 s: window_s stays {profile.window_s:g}.")
     if fit.overhead_s is None:
         console.print(f"No request tells its wait: overhead_s stays {profile.overhead_s:g}.")
+    if "num_workers" not in profile.origins:
+        console.print(f"No run names its workers: num_workers stays {profile.num_workers}.")
     _tell_end(console, {"kappa": profile.kappa, "encode_s": profile.encode_s, "token_s": profile.token_s}, out)
 
 
@@ -86,15 +88,14 @@ def _numbers(fitted: Mapping[str, Fitted | None]) -> Table:
     table = _table("", "value", "standard error")
     for name, one in fitted.items():
         if one is not None:
-            table.add_row(name, f"{one.value:.4g}", f"{one.standard_error:.2g}")
+            table.add_row(name, f"{one.value:.4g}", _error(one))
     return table
 
 
 def _kappas(kappas: Mapping[str, Kappa]) -> Table:
     table = _table("language", "n", "tokens/s", "standard error", "Pearson r", "R²")
     for name, one in kappas.items():
-        error = f"{one.kappa.standard_error:.2g}"
-        numbers = (f"{one.kappa.value:.3f}", error, _optional(one.pearson_r), _optional(one.r_squared))
+        numbers = (f"{one.kappa.value:.3f}", _error(one.kappa), _optional(one.pearson_r), _optional(one.r_squared))
         table.add_row(name, str(one.num_requests), *numbers)
     return table
 
@@ -113,6 +114,10 @@ def _residuals(what: str, rows: Iterable[Residuals]) -> Table:
     for one in rows:
         table.add_row(one.label, str(one.num), f"{one.bias:+.1%}", f"{one.p90_error:.1%}")
     return table
+
+
+def _error(fitted: Fitted) -> str:
+    return "-" if fitted.standard_error is None else f"{fitted.standard_error:.2g}"
 
 
 def _optional(value: float | None) -> str:

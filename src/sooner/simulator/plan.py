@@ -203,12 +203,11 @@ def advise(
 
 def _least(is_enough: Callable[[int], bool], most: int) -> int | None:
     """The least number from 1 to ``most`` that is enough, if more never are worse; ``None`` where none is."""
-    enough = 1
+    too_few, enough = 0, 1
     while not is_enough(enough):
         if enough == most:
             return None
-        enough = min(2 * enough, most)
-    too_few = enough // 2
+        too_few, enough = enough, min(2 * enough, most)
     while enough - too_few > 1:
         middle = (enough + too_few) // 2
         if is_enough(middle):

@@ -85,6 +85,14 @@ class BatchingProfile(_Described):
     window_positions: int = 1500
     prompt_tokens: int = 4
 
+    def __post_init__(self) -> None:
+        _check_whole(self, "max_windows_per_step", "max_running", "block_tokens")
+        if self.memory_blocks is not None:
+            _check_whole(self, "memory_blocks")
+        if self.step_s + self.admission_s == 0:
+            raise ValueError("step_s and admission_s are both 0, so that everything is done at once")
+        self.estimator()
+
     def estimator(self) -> Estimator:
         """What the scheduler orders by."""
         return Estimator(kappa=self.kappa, encode_s=self.size_encode_s, token_s=self.size_token_s)
@@ -138,6 +146,12 @@ class WorkersProfile(_Described):
     window_s: float = WINDOW_S
     spread: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_whole(self, "num_workers")
+        if not 0 < self.window_s <= WINDOW_S:
+            raise ValueError(f"window_s must be above 0 and at most {WINDOW_S:g}, not {self.window_s:g}")
+        self.estimator()
+
     def estimator(self) -> Estimator:
         """What the scheduler orders by."""
         return Estimator(kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s)
@@ -153,6 +167,13 @@ class WorkersProfile(_Described):
     def capacity_per_s(self, *, num_windows: float, num_tokens: float) -> float:
         """Requests a second that saturate it, for a mean number of windows and of tokens a request."""
         return self.num_workers / (self.encode_s * num_windows + self.token_s * num_tokens)
+
+
+def _check_whole(profile: object, *names: str) -> None:
+    for name in names:
+        value = getattr(profile, name)
+        if value != int(value) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, not {value:g}")
 
 
 Profile = BatchingProfile | WorkersProfile

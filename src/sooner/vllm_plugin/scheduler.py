@@ -43,6 +43,7 @@ _ATTRIBUTES = (
     "max_num_encoder_input_tokens",
     "max_num_scheduled_tokens",
     "policy",
+    "requests",
     "running",
     "waiting",
 )
@@ -85,6 +86,8 @@ class SynchronousSoonerScheduler(Scheduler):
         window_tokens = self._window_tokens()
         self._max_admissions = windows_per_step(self.max_num_encoder_input_tokens, window_tokens)
         logger.info("%s", self._start_up_line(options, window_tokens))
+        if self._journal is not None:
+            self._journal.engine(self._limits(blocks_tokens[0], window_tokens), now_s=time.time())
 
     def _init_as_priority(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         """vLLM's own ``__init__`` knows two policies; under this one it asks for the victim's ``priority``."""
@@ -103,6 +106,19 @@ class SynchronousSoonerScheduler(Scheduler):
         size = f"{self._estimator.encode_s:g} s a window + {self._estimator.token_s:g} s a token"
         line = f"{self._order.name}: {self._order.summary}. Size: {size}, κ = {options.kappa:g}."
         return f"{line} {admission_advice(self.max_num_encoder_input_tokens, window_tokens)}".rstrip()
+
+    def _limits(self, block_tokens: int, window_tokens: int) -> dict[str, Any]:
+        """What bounds a step of this engine, as an engine profile names it; ``None`` for no bound."""
+        return {
+            "policy": self._order.name,
+            "model": self.vllm_config.model_config.model,
+            "version": vllm_version(),
+            "max_running": self.vllm_config.scheduler_config.max_num_seqs,
+            "max_windows_per_step": self._max_admissions,
+            "memory_blocks": self.cache_config.num_gpu_blocks - 1,  # vLLM keeps one that holds nothing
+            "block_tokens": block_tokens,
+            "window_positions": window_tokens,
+        }
 
     def _window_tokens(self) -> int:
         """Encoder positions of one 30 s window; 0 where not every request of the model has just that many."""
@@ -133,10 +149,26 @@ class SynchronousSoonerScheduler(Scheduler):
             self._name_victim(now_s)
         self._is_in_step = True
         try:
-            return super().schedule(*args, **kwargs)
+            output = super().schedule(*args, **kwargs)
         finally:
             self._is_in_step = False
             self.waiting.end_step()
+        if self._journal is not None:
+            self._journal.planned(output)
+        return output
+
+    def update_from_output(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        """vLLM's own; the journal gets the step and the requests that end with it."""
+        if self._journal is None:
+            return super().update_from_output(scheduler_output, *args, **kwargs)
+        now_s = time.time()
+        ran = [self.requests[one] for one in scheduler_output.num_scheduled_tokens if one in self.requests]
+        outputs = super().update_from_output(scheduler_output, *args, **kwargs)
+        self._journal.done(scheduler_output, done_s=now_s)
+        for request in ran:
+            if request.is_finished():
+                self._journal.finished(request, self._read(request), now_s=now_s)
+        return outputs
 
     def _admission_limit(self) -> Callable[[], bool] | None:
         """Whether this step has admitted as many windows as its encoder budget holds; ``None`` without a limit.

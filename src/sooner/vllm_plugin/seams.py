@@ -65,6 +65,7 @@ SEAMS = (
     Seam(_SCHEDULER, "Scheduler.add_request", ("self", "request")),
     Seam(_SCHEDULER, "Scheduler.schedule", ("self",)),
     Seam(_SCHEDULER, "Scheduler.get_kv_cache_usage", ("self",)),
+    Seam(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output")),
     Seam(_SCHEDULER, "Scheduler.make_stats", ("self",)),
     Seam(_SCHEDULER, "Scheduler._preempt_request", ("self", "request")),
     Seam("vllm.v1.core.sched.async_scheduler", "AsyncScheduler"),

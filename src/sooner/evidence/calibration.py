@@ -1,0 +1,423 @@
+"""From what an engine did to the numbers of its profile, and how far each may be off.
+
+See ``fitting`` for the method. Requests and steps are fitted by what they are made of, windows and tokens; that
+length foretells tokens is another matter (κ), so both predictions are judged: from windows and tokens as they
+were, and from the length alone, which is all that a scheduler knows when a request comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sooner.core.estimator import WINDOW_S, Estimator
+from sooner.core.latency import LatencyRecord, by_duration_bucket
+from sooner.errors import ConfigurationError
+from sooner.evidence.fitting import (
+    SIGMA_PER_MEDIAN,
+    Accuracy,
+    Fitted,
+    Residuals,
+    Rows,
+    Values,
+    accuracy_of,
+    costs,
+    figure_of,
+    held_out_rows,
+    independence,
+    r_squared,
+    residuals_of,
+    standard_errors,
+)
+
+__all__ = [
+    "MIN_REQUESTS",
+    "MIN_STEPS",
+    "BatchingFit",
+    "Kappa",
+    "Spoken",
+    "Step",
+    "WorkersFit",
+    "fit_batching",
+    "fit_kappa",
+    "fit_workers",
+]
+
+MIN_REQUESTS = 20
+"""Fewer requests tell nothing; a language with fewer keeps the κ of all."""
+MIN_STEPS = 100
+"""Fewer engine steps tell nothing."""
+
+_NUM_BLOCKS = 50
+_LEAST_INDEPENDENCE = 0.05
+_LONG_S = 2 * WINDOW_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """How much text a recording gave.
+
+    Attributes:
+        audio_s: its length, seconds.
+        num_tokens: tokens decoded for it.
+        language: language code, ``None`` where not known.
+    """
+
+    audio_s: float
+    num_tokens: int
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kappa:
+    """κ over some recordings, and how well length foretells tokens.
+
+    Attributes:
+        num_requests: requests it comes from.
+        kappa: all tokens over all seconds.
+        pearson_r: correlation of tokens with seconds, ``None`` where one of them does not vary.
+        r_squared: share of the variance of tokens that κ · seconds explains; ``None`` likewise.
+    """
+
+    num_requests: int
+    kappa: Fitted
+    pearson_r: float | None
+    r_squared: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One engine step: what it took, seconds, windows that ran in it, and those of them that it admitted."""
+
+    duration_s: float
+    num_running: int
+    num_admitted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersFit:
+    """What requests say of an engine of workers.
+
+    Attributes:
+        num_requests: requests used.
+        num_recordings: recordings among them, told apart by their lengths.
+        encode_s: of a window, seconds.
+        token_s: of a token, seconds.
+        overhead_s: median of E2E − wait − service, seconds; ``None`` where no wait is known.
+        window_s: audio that a window carries a long recording forward, seconds; ``None`` without recordings over
+            60 s.
+        spread: standard deviation of ln(actual / predicted) of one window.
+        kappa: of all languages.
+        kappa_by_language: of those with enough requests.
+        accuracy: service time from windows and tokens as they were.
+        accuracy_held_out: the same of recordings that the fit had not seen.
+        accuracy_by_length: service time from the length alone, which is all that a scheduler knows.
+        accuracy_by_length_held_out: likewise.
+        residuals: by duration bucket, from windows and tokens.
+    """
+
+    num_requests: int
+    num_recordings: int
+    encode_s: Fitted
+    token_s: Fitted
+    overhead_s: Fitted | None
+    window_s: Fitted | None
+    spread: Fitted
+    kappa: Kappa
+    kappa_by_language: Mapping[str, Kappa]
+    accuracy: Accuracy
+    accuracy_held_out: Accuracy
+    accuracy_by_length: Accuracy
+    accuracy_by_length_held_out: Accuracy
+    residuals: tuple[Residuals, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingFit:
+    """What steps say of an engine that batches.
+
+    Attributes:
+        num_steps: steps used.
+        mean_running: windows that ran in a step, on average.
+        max_running: most of them.
+        max_admitted: most windows that one step admitted.
+        step_s: least time of a step, seconds.
+        running_step_s: what each running window adds, seconds.
+        admission_s: what each admitted window adds, seconds.
+        accuracy: of step times.
+        accuracy_held_out: of stretches of steps that the fit had not seen.
+        residuals: by windows admitted.
+    """
+
+    num_steps: int
+    mean_running: float
+    max_running: int
+    max_admitted: int
+    step_s: Fitted
+    running_step_s: Fitted
+    admission_s: Fitted
+    accuracy: Accuracy
+    accuracy_held_out: Accuracy
+    residuals: tuple[Residuals, ...]
+
+
+# An engine of workers
+
+
+def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> WorkersFit:
+    """Fit an engine of workers to requests that it served; their order does not matter.
+
+    A request that was decoded at fallback temperatures has more tokens than its text, and they count: they cost.
+
+    Args:
+        records: requests; those without ``service_s``, ``num_windows`` or ``num_tokens`` are left out.
+        held_out: share of the recordings that is predicted by a fit to the others, in (0, 0.5].
+
+    Raises:
+        ConfigurationError: there are too few, or they cannot tell the costs apart, or a value makes no sense.
+    """
+    used = _used(records)
+    audio_s, service_s, windows, tokens = np.array([(r.audio_s, *_parts(r)) for r in used], dtype=np.float64).T
+    design = np.column_stack([windows, tokens])
+    recordings = _groups(audio_s)
+    if not recordings.any() or independence(design, service_s) < _LEAST_INDEPENDENCE:
+        raise ConfigurationError(
+            "windows and tokens rise together in these requests, or all recordings have one length: their costs "
+            f"cannot be told apart, only their sum, {np.median(service_s):.3g} s a request. Record requests from "
+            "2 s to some minutes"
+        )
+    cost_s = costs(design, service_s)
+    encode, token = _fitted_costs(design, service_s, recordings)
+    predicted_s = design @ cost_s
+    held = held_out_rows(recordings, held_out)
+    known_s, by_length_s = _predictions(design, service_s, audio_s, ~held)
+    kappa = fit_kappa([_spoken(r) for r in used])
+    estimates_s = _sizes_s(audio_s, kappa.kappa.value, cost_s)
+    return WorkersFit(
+        num_requests=len(used),
+        num_recordings=int(recordings.max()) + 1,
+        encode_s=encode,
+        token_s=token,
+        overhead_s=_overhead(used),
+        window_s=_window(audio_s, windows),
+        spread=_spread(service_s / predicted_s, windows, recordings),
+        kappa=kappa,
+        kappa_by_language=_kappa_by_language(used),
+        accuracy=accuracy_of(predicted_s, service_s),
+        accuracy_held_out=accuracy_of(known_s[held], service_s[held]),
+        accuracy_by_length=accuracy_of(estimates_s, service_s),
+        accuracy_by_length_held_out=accuracy_of(by_length_s[held], service_s[held]),
+        residuals=_residuals_by_bucket(used, predicted_s),
+    )
+
+
+def _used(records: Sequence[LatencyRecord]) -> list[LatencyRecord]:
+    """The records that say all, in an order of their own."""
+    used = [r for r in records if None not in (r.service_s, r.num_windows, r.num_tokens)]
+    if records and not used:
+        raise ConfigurationError(
+            "none of these requests tells its service time, windows and tokens, which only the server knows: "
+            "take records that `sooner serve --records FILE` writes"
+        )
+    if len(used) < MIN_REQUESTS:
+        raise ConfigurationError(
+            f"{len(used)} requests tell what they took, a fit needs {MIN_REQUESTS}: record more, of many lengths"
+        )
+    for record in used:
+        if (
+            not all(0 < value < math.inf for value in (record.audio_s, *_parts(record)[:2]))
+            or _parts(record)[2] < 0
+        ):
+            raise ConfigurationError(
+                f"request {record.id!r} makes no sense: {record.audio_s} s of audio; service time, windows, "
+                f"tokens: {_parts(record)}. Take it out"
+            )
+    return sorted(used, key=_row)
+
+
+def _parts(record: LatencyRecord) -> tuple[float, int, int]:
+    """Service time, windows, tokens."""
+    assert record.service_s is not None
+    assert record.num_windows is not None
+    assert record.num_tokens is not None
+    return record.service_s, record.num_windows, record.num_tokens
+
+
+def _row(record: LatencyRecord) -> tuple[object, ...]:
+    return (record.audio_s, record.service_s, record.num_windows, record.num_tokens, record.e2e_s, record.id)
+
+
+def _predictions(
+    design: Values, service_s: Values, audio_s: Values, known: NDArray[np.bool_]
+) -> tuple[Values, Values]:
+    """All service times as a fit to the ``known`` requests predicts them: from windows and tokens, from length."""
+    cost_s = costs(design[known], service_s[known])
+    kappa = float(design[known, 1].sum() / audio_s[known].sum())
+    return design @ cost_s, _sizes_s(audio_s, kappa, cost_s)
+
+
+def _sizes_s(audio_s: Values, kappa: float, cost_s: Values) -> Values:
+    """What the scheduler would predict."""
+    estimator = Estimator(kappa=kappa, encode_s=float(cost_s[0]), token_s=float(cost_s[1]))
+    return np.array([estimator.estimate(one_s).size_s for one_s in audio_s])
+
+
+def _overhead(records: Sequence[LatencyRecord]) -> Fitted | None:
+    timed = [r for r in records if r.wait_s is not None]
+    if not timed:
+        return None
+    beside_s = np.array([r.e2e_s - (r.wait_s or 0.0) - (r.service_s or 0.0) for r in timed])
+    return figure_of(
+        lambda rows: max(0.0, float(np.median(beside_s[rows]))), _groups(np.array([r.audio_s for r in timed]))
+    )
+
+
+def _window(audio_s: Values, windows: Values) -> Fitted | None:
+    """Audio seconds per window of long recordings, from n = 1 + ⌈(seconds − 30) / window_s⌉.
+
+    The last window is a half too many on average: what rounding up adds.
+    """
+    is_long = (audio_s > _LONG_S) & (windows >= 2)
+    if not is_long.any():
+        return None
+    rest_s, moves = audio_s[is_long] - WINDOW_S, windows[is_long] - 1.5
+    return figure_of(
+        lambda rows: min(WINDOW_S, float(rest_s[rows].sum() / moves[rows].sum())), _groups(audio_s[is_long])
+    )
+
+
+def _spread(ratio: Values, windows: Values, recordings: Rows) -> Fitted:
+    """Standard deviation of ln(actual / predicted) of a window.
+
+    That of n windows together is √n smaller where they vary independently, so √n · |ln(actual / predicted)| of a
+    request has the spread of one window. Its median times 1.4826 is the standard deviation without the outliers.
+    """
+    of_a_window = np.sqrt(windows) * np.abs(np.log(ratio))
+    return figure_of(lambda rows: SIGMA_PER_MEDIAN * float(np.median(of_a_window[rows])), recordings)
+
+
+def _residuals_by_bucket(records: Sequence[LatencyRecord], predicted_s: Values) -> tuple[Residuals, ...]:
+    predicted_of = {id(record): value for record, value in zip(records, predicted_s, strict=True)}
+    return tuple(
+        residuals_of(
+            label,
+            np.array([predicted_of[id(r)] for r in part]),
+            np.array([r.service_s for r in part], dtype=np.float64),
+        )
+        for label, part in by_duration_bucket(records).items()
+    )
+
+
+def _fitted_costs(design: Values, actual: Values, groups: Rows) -> list[Fitted]:
+    errors = standard_errors(lambda rows: costs(design[rows], actual[rows]), groups)
+    return [
+        Fitted(value=float(value), standard_error=float(error))
+        for value, error in zip(costs(design, actual), errors, strict=True)
+    ]
+
+
+def _groups(audio_s: Values) -> Rows:
+    """A number for each recording, in order of length: those of equal length, to the millisecond, count as one."""
+    return np.unique(np.round(audio_s, 3), return_inverse=True)[1].reshape(-1)
+
+
+# κ
+
+
+def fit_kappa(spoken: Sequence[Spoken]) -> Kappa:
+    """κ of some recordings: the ratio of all tokens to all seconds, so that long recordings count by length.
+
+    Raises:
+        ConfigurationError: there are fewer than ``MIN_REQUESTS``, or a value makes no sense.
+    """
+    if len(spoken) < MIN_REQUESTS:
+        raise ConfigurationError(
+            f"{len(spoken)} requests tell their tokens, and κ needs {MIN_REQUESTS}: record more"
+        )
+    if not all(0 < one.audio_s < math.inf and 0 <= one.num_tokens < math.inf for one in spoken):
+        raise ConfigurationError("audio_s must be finite and above 0, and num_tokens finite and at least 0")
+    ordered = sorted(spoken, key=lambda one: (one.audio_s, one.num_tokens))
+    seconds = np.array([one.audio_s for one in ordered])
+    tokens = np.array([one.num_tokens for one in ordered], dtype=np.float64)
+    kappa = figure_of(lambda rows: float(tokens[rows].sum() / seconds[rows].sum()), _groups(seconds))
+    varies = bool(np.ptp(seconds) > 0 and np.ptp(tokens) > 0)
+    return Kappa(
+        num_requests=len(ordered),
+        kappa=kappa,
+        pearson_r=float(np.corrcoef(seconds, tokens)[0, 1]) if varies else None,
+        r_squared=r_squared(kappa.value * seconds, tokens) if varies else None,
+    )
+
+
+def _spoken(record: LatencyRecord) -> Spoken:
+    return Spoken(audio_s=record.audio_s, num_tokens=_parts(record)[2], language=record.language)
+
+
+def _kappa_by_language(records: Sequence[LatencyRecord]) -> dict[str, Kappa]:
+    by_language: dict[str, list[Spoken]] = {}
+    for record in records:
+        if record.language is not None:
+            by_language.setdefault(record.language, []).append(_spoken(record))
+    enough = {name: spoken for name, spoken in sorted(by_language.items()) if len(spoken) >= MIN_REQUESTS}
+    return {name: fit_kappa(spoken) for name, spoken in enough.items()}
+
+
+# An engine that batches
+
+
+def fit_batching(steps: Sequence[Step], *, held_out: float = 0.25) -> BatchingFit:
+    """Fit an engine that batches to its steps, in the order in which they were done.
+
+    Args:
+        steps: steps of one engine.
+        held_out: share of the steps that is predicted by a fit to the others, in (0, 0.5].
+
+    Raises:
+        ConfigurationError: there are too few, or they cannot tell the costs apart, or a value makes no sense.
+    """
+    if len(steps) < MIN_STEPS:
+        raise ConfigurationError(f"{len(steps)} engine steps, and a fit needs {MIN_STEPS}: record more uploads")
+    if not all(0 < one.duration_s < math.inf and 0 <= one.num_admitted <= one.num_running for one in steps):
+        raise ConfigurationError(
+            "a step must take a finite time above 0 and admit no more windows than run in it; "
+            "did the clock of the machine jump?"
+        )
+    running, admitted, actual_s = np.array(
+        [(one.num_running, one.num_admitted, one.duration_s) for one in steps], dtype=np.float64
+    ).T
+    design = np.column_stack([np.ones(len(steps)), running, admitted])
+    if independence(design, actual_s) < _LEAST_INDEPENDENCE:
+        raise ConfigurationError(
+            "these steps are too alike: what a step takes and what each running and each admitted window adds "
+            "cannot be told apart. Record one upload alone, a few at a time, and more than the engine has slots"
+        )
+    blocks = np.arange(len(steps)) * _NUM_BLOCKS // len(steps)
+    cost_s = costs(design, actual_s)
+    errors = standard_errors(lambda rows: costs(design[rows], actual_s[rows]), blocks)
+    step, running_step, admission = (
+        Fitted(value=float(value), standard_error=float(error))
+        for value, error in zip(cost_s, errors, strict=True)
+    )
+    held = held_out_rows(blocks, held_out)
+    unseen_s = design[held] @ costs(design[~held], actual_s[~held])
+    return BatchingFit(
+        num_steps=len(steps),
+        mean_running=float(running.mean()),
+        max_running=int(running.max()),
+        max_admitted=int(admitted.max()),
+        step_s=step,
+        running_step_s=running_step,
+        admission_s=admission,
+        accuracy=accuracy_of(design @ cost_s, actual_s),
+        accuracy_held_out=accuracy_of(unseen_s, actual_s[held]),
+        residuals=_residuals_by_admission(admitted, design @ cost_s, actual_s),
+    )
+
+
+def _residuals_by_admission(admitted: Values, predicted_s: Values, actual_s: Values) -> tuple[Residuals, ...]:
+    parts = (("none admitted", admitted == 0), ("1 admitted", admitted == 1), ("more admitted", admitted > 1))
+    return tuple(residuals_of(label, predicted_s[part], actual_s[part]) for label, part in parts if part.any())

@@ -1,0 +1,122 @@
+"""The worker model by hand: exact records of tiny runs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sooner.simulator.profile import WorkersProfile
+from sooner.simulator.simulate import capacity_per_s, simulate
+from sooner.simulator.workers import works_of
+from sooner.workload.trace import TraceRequest
+
+
+def profile(**numbers: float) -> WorkersProfile:
+    given = {"encode_s": 1.0, "token_s": 0.1, "kappa": 1.0} | numbers
+    return WorkersProfile(name="test", model="none", hardware="none", **given)  # type: ignore[arg-type]
+
+
+def request(arrival_s: float, audio_s: float, num_tokens: int | None = None) -> TraceRequest:
+    return TraceRequest(arrival_s=arrival_s, audio_s=audio_s, num_tokens=num_tokens)
+
+
+def test_a_clip_alone() -> None:
+    """One window of 1 s and five tokens of .1 s, .3 s on its way in."""
+    (record,) = simulate(profile(overhead_s=0.3), [request(2.0, 5.0)], policy="fcfs").records
+    assert record.finished_s == pytest.approx(3.8)
+    assert record.first_text_s == record.finished_s
+    assert record.service_s == pytest.approx(1.5)
+    assert record.wait_s == pytest.approx(0.3)
+    assert record.size_s == pytest.approx(1.8)
+    assert record.slowdown == pytest.approx(1.0)
+
+
+def test_true_tokens_count_not_predicted_ones() -> None:
+    (record,) = simulate(profile(), [request(0.0, 5.0, num_tokens=20)], policy="fcfs").records
+    assert record.finished_s == pytest.approx(3.0)
+    assert record.size_s == pytest.approx(1.5)
+    assert record.num_tokens == 20
+
+
+@pytest.mark.parametrize(
+    ("policy", "clip_s", "file_s", "num_preemptions"),
+    [("fcfs", 12.5, 12.0, 0), ("sjf", 5.5, 13.5, 1), ("hrrn", 5.5, 13.5, 1)],
+)
+def test_a_clip_overtakes_a_file_between_windows(
+    policy: str, clip_s: float, file_s: float, num_preemptions: int
+) -> None:
+    """A file of three windows (1 + 3 s each) from 0; a clip of 1.5 s comes at 1 and may start at 4."""
+    trace = [request(0.0, 90.0), request(1.0, 5.0)]
+    file, clip = simulate(profile(), trace, policy=policy).records
+    assert clip.finished_s == pytest.approx(clip_s + 1 if policy == "fcfs" else clip_s)
+    assert file.finished_s == pytest.approx(file_s)
+    assert file.num_windows == 3
+    assert file.first_text_s == pytest.approx(4.0)
+    assert file.num_preemptions == num_preemptions
+    assert file.service_s == pytest.approx(12.0)
+
+
+def test_without_preemption_a_started_file_runs_to_its_end() -> None:
+    trace = [request(0.0, 90.0), request(1.0, 5.0)]
+    file, clip = simulate(profile(), trace, policy="sjf", preempt=False).records
+    assert (file.finished_s, clip.finished_s) == (pytest.approx(12.0), pytest.approx(13.5))
+
+
+def test_windows_go_on_by_less_than_they_hold() -> None:
+    """Whisper resumes where its last whole segment ended: 90 s in steps of 20 are windows at 0, 20, 40 and 60."""
+    assert [profile(window_s=20.0).num_windows(s) for s in (5.0, 30.0, 30.1, 50.0, 51.0, 90.0)] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+        4,
+    ]
+    assert [profile().num_windows(s) for s in (30.0, 60.0, 61.0)] == [1, 2, 3]
+
+
+def test_workers_serve_at_the_same_time() -> None:
+    records = simulate(profile(num_workers=2), [request(0.0, 5.0) for _ in range(4)], policy="fcfs").records
+    assert [record.finished_s for record in records] == pytest.approx([1.5, 1.5, 3.0, 3.0])
+
+
+def test_deviations_keep_the_mean_and_are_the_same_under_every_policy() -> None:
+    trace = [request(float(n), 5.0) for n in range(20_000)]
+    spread = 0.4
+    windows_s = [work.windows_s[0] for work in works_of(trace, profile(spread=spread), seed=1)]
+    logs = [math.log(seconds / 1.5) for seconds in windows_s]
+    mean = sum(logs) / len(logs)
+    assert sum(windows_s) / len(windows_s) == pytest.approx(1.5, rel=0.01)
+    assert math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs)) == pytest.approx(spread, rel=0.02)
+    under = {
+        policy: [
+            record.service_s
+            for record in simulate(profile(spread=spread), trace[:50], policy=policy, seed=3).records
+        ]
+        for policy in ("fcfs", "sjf")
+    }
+    assert under["fcfs"] == pytest.approx(under["sjf"])
+
+
+def test_capacity() -> None:
+    engine = profile(num_workers=2)
+    trace = [request(0.0, 5.0) for _ in range(100)]
+    assert capacity_per_s(engine, trace) == pytest.approx(2 / 1.5)
+    run = simulate(engine, trace, policy="fcfs")
+    assert max(record.finished_s for record in run.records) == pytest.approx(100 / capacity_per_s(engine, trace))
+
+
+def test_the_header_tells_the_load() -> None:
+    trace = [request(2.0 * n, 5.0) for n in range(11)]
+    header = simulate(profile(), trace, policy="hrrn", seed=5).header
+    assert header.rate_per_s == pytest.approx(0.5)
+    assert header.load == pytest.approx(0.75)
+    assert (header.policy, header.preempt, header.seed, header.num_workers) == ("hrrn", True, 5, 1)
+    assert simulate(profile(), [request(0.0, 5.0)] * 3, policy="hrrn").header.load is None
+
+
+def test_a_full_queue_refuses_with_the_servers_error() -> None:
+    run = simulate(profile(), [request(0.0, 5.0) for _ in range(6)], policy="fcfs", max_queue=3)
+    assert len(run.records) == 4  # one runs, three wait
+    assert [failure.error for failure in run.failures] == ["QueueFullError"] * 2
