@@ -7,7 +7,7 @@ VLLM_BIN := $(VLLM)/bin
 VLLM_ENV := VLLM_CPU_KVCACHE_SPACE=2 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 ARGS ?=
 
-.PHONY: install serve test demo lint bench constraints install-vllm test-vllm bench-vllm constraints-vllm clean
+.PHONY: install serve test demo lint bench paper constraints install-vllm test-vllm bench-vllm constraints-vllm clean
 
 # $(call make-venv,FOLDER)
 define make-venv
@@ -41,7 +41,12 @@ lint: install
 bench: install
 	$(BIN)/python benchmarks/bench_queue.py
 	$(BIN)/python benchmarks/bench_preemption.py
+	$(BIN)/python benchmarks/bench_simulator.py
 	$(BIN)/python benchmarks/bench_server.py
+
+# The paper's evaluation, simulated, beside its own figures: benchmarks/paper/. Three minutes.
+paper: install
+	$(BIN)/python benchmarks/bench_paper.py
 
 # After a change of dependencies: pin what a fresh resolution gives.
 constraints:

@@ -1,15 +1,14 @@
-"""Which response ratio, when jobs are preempted? A small model that drives the real scheduler.
+"""Which response ratio, when jobs are preempted?
 
 HRRN was made for jobs that run to their end. With preemption two questions arise: does the time a job was served
 count as waiting, and is its size the whole or what remains? Four answers are compared with fcfs and sjf on
 the mix that preemption is for: LibriSpeech test-clean utterances, 3 % files of 2 to 30 minutes (log-uniform),
-Poisson arrivals, two workers. A window takes exactly its estimate. Everything but the two ratios that lost is
-the package's own scheduler and policies; the losers are ranked by a scan here.
+Poisson arrivals, two workers. A window takes exactly its estimate. Everything but the ratios that lost is the
+package's own simulator, scheduler and policies; the losers are ranked by a scan here.
 """
 
 from __future__ import annotations
 
-import heapq
 import json
 import math
 import random
@@ -24,8 +23,11 @@ from rich.table import Table
 
 from sooner import Estimator, Job, LatencyRecord, Policy, Scheduler, Ticket, policy_named, summarise
 from sooner.core.estimator import WINDOW_S
+from sooner.simulator.work import Progress
+from sooner.simulator.workers import Work, serve_by_workers
 from sooner.workload.arrivals import poisson_arrivals
 from sooner.workload.recordings import librispeech_test_clean
+from sooner.workload.trace import TraceRequest
 
 RESULTS = Path(__file__).parent / "results" / "preemption.json"
 NUM_WORKERS = 2
@@ -113,7 +115,7 @@ CONTENDERS: dict[str, tuple[Policy, bool]] = {
 }
 
 
-def make_jobs(seed: int, load: float) -> list[Job]:
+def make_works(seed: int, load: float) -> list[Work]:
     rng = random.Random(seed)
     utterances_s = [utterance.audio_s for utterance in librispeech_test_clean()]
     audio_s = [
@@ -122,59 +124,37 @@ def make_jobs(seed: int, load: float) -> list[Job]:
         else rng.choice(utterances_s)
         for _ in range(NUM_JOBS)
     ]
-    estimates = [ESTIMATOR.estimate(seconds) for seconds in audio_s]
-    mean_size_s = sum(estimate.size_s for estimate in estimates) / NUM_JOBS
+    mean_size_s = sum(ESTIMATOR.estimate(seconds).size_s for seconds in audio_s) / NUM_JOBS
     arrivals = poisson_arrivals(rng, rate_per_s=load * NUM_WORKERS / mean_size_s)
     return [
-        Job(id=f"{seed}-{n}", arrival_s=arrival_s, audio_s=seconds, estimate=estimate)
-        for n, (arrival_s, seconds, estimate) in enumerate(
-            zip(islice(arrivals, NUM_JOBS), audio_s, estimates, strict=True)
-        )
+        work(f"{seed}-{n}", TraceRequest(arrival_s=arrival_s, audio_s=seconds))
+        for n, (arrival_s, seconds) in enumerate(zip(islice(arrivals, NUM_JOBS), audio_s, strict=True))
     ]
 
 
-def serve(jobs: list[Job], policy: Policy, preempt: bool) -> list[LatencyRecord]:
-    """Run the jobs through the scheduler; an event is an arrival or the end of a window."""
-    scheduler = Scheduler(policy, num_workers=NUM_WORKERS, preempt=preempt)
-    left_s = {job.id: job.audio_s for job in jobs}
-    records = []
-    arrivals = iter(jobs)
-    upcoming = next(arrivals, None)
-    windows: list[tuple[float, int, Job]] = []  # end, a number against ties, whose
-    num_windows = 0
-    while upcoming or windows:
-        if upcoming and (not windows or upcoming.arrival_s <= windows[0][0]):
-            now_s = upcoming.arrival_s
-            scheduler.submit(upcoming)
-            upcoming = next(arrivals, None)
-        else:
-            now_s, _, job = heapq.heappop(windows)
-            left_s[job.id] -= WINDOW_S
-            if left_s[job.id] > 0:
-                scheduler.yield_back(job.id, remaining=ESTIMATOR.estimate(left_s[job.id]), now_s=now_s)
-            else:
-                scheduler.finish(job.id, now_s=now_s)
-                records.append(record_of(job, now_s))
-        while len(windows) < NUM_WORKERS and (chosen := scheduler.next(now_s)) is not None:
-            num_windows += 1
-            window_s = ESTIMATOR.estimate(min(WINDOW_S, left_s[chosen.id])).size_s
-            heapq.heappush(windows, (now_s + window_s, num_windows, chosen))
-    return records
-
-
-def record_of(job: Job, finished_s: float) -> LatencyRecord:
-    return LatencyRecord(
-        id=job.id,
-        audio_s=job.audio_s,
-        size_s=job.size_s,
-        arrival_s=job.arrival_s,
-        finished_s=finished_s,
+def work(job_id: str, request: TraceRequest) -> Work:
+    """A job whose every window takes exactly its estimate."""
+    estimate = ESTIMATOR.estimate(request.audio_s)
+    left_s = [request.audio_s - WINDOW_S * done for done in range(estimate.windows)]
+    return Work(
+        job=Job(id=job_id, arrival_s=request.arrival_s, audio_s=request.audio_s, estimate=estimate),
+        progress=Progress(job_id, request, estimate.size_s, estimate.windows, estimate.estimated_output_tokens),
+        windows_s=[ESTIMATOR.estimate(min(WINDOW_S, seconds)).size_s for seconds in left_s],
+        remaining=[ESTIMATOR.estimate(seconds) for seconds in left_s[1:]],
     )
+
+
+def serve(seed: int, load: float, policy: Policy, preempt: bool) -> list[LatencyRecord]:
+    scheduler = Scheduler(policy, num_workers=NUM_WORKERS, preempt=preempt)
+    served = list(serve_by_workers(make_works(seed, load), scheduler, num_workers=NUM_WORKERS))
+    records = [one for one in served if isinstance(one, LatencyRecord)]
+    assert len(records) == NUM_JOBS
+    return records
 
 
 def measure(load: float, name: str) -> dict[str, object]:
     policy, preempt = CONTENDERS[name]
-    records = [record for seed in SEEDS for record in serve(make_jobs(seed, load), policy, preempt)]
+    records = [record for seed in SEEDS for record in serve(seed, load, policy, preempt)]
     return {
         "clips": asdict(summarise(r for r in records if r.audio_s < 40)),
         "long": asdict(summarise(r for r in records if r.audio_s >= 40)),

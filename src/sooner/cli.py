@@ -7,7 +7,8 @@ import asyncio
 import logging
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,9 @@ from sooner.errors import MissingExtraError, SoonerError
 if TYPE_CHECKING:
     from cyclopts import App
 
+    from sooner.bench.options import BenchOptions
     from sooner.server.options import ServeOptions
+    from sooner.workload.options import WorkloadOptions
 
 __all__ = ["main"]
 
@@ -36,22 +39,34 @@ def make_cli() -> "App":
     Raises:
         MissingExtraError: the ``serve`` extra is not installed.
     """
+    with needs_extra("serve", "the sooner command"):
+        from cyclopts import App
+    app = App(name="sooner", help="Duration-aware scheduling for speech-to-text serving.", version=__version__)
+    _add_serving(app)
+    _add_measuring(app)
+    _add_simulating(app)
+    return app
+
+
+@contextmanager
+def needs_extra(extra: str, feature: str) -> Iterator[None]:
+    """A module that is missing within the block is one of ``extra``. Raises ``MissingExtraError``."""
     try:
-        from cyclopts import App, Parameter
-        from cyclopts.config import Env
-
-        from sooner.server.options import ServeOptions
+        yield
     except ModuleNotFoundError as error:
-        raise MissingExtraError(extra="serve", feature="the sooner command") from error
+        raise MissingExtraError(extra=extra, feature=feature) from error
 
-    app = App(
-        name="sooner",
-        help="Duration-aware scheduling for speech-to-text serving.",
-        version=__version__,
-        config=Env("SOONER_", command=False),
-    )
 
-    @app.command
+def _add_serving(app: "App") -> None:
+    from cyclopts import App, Parameter
+    from cyclopts.config import Env
+
+    from sooner.server.options import ServeOptions
+
+    serving = App(name="serve", config=Env("SOONER_", command=False))
+    app.command(serving)
+
+    @serving.default
     def serve(options: Annotated[ServeOptions | None, Parameter(name="*")] = None) -> None:
         """Serve an OpenAI-compatible transcription API, short recordings before long ones."""
         run_server(options or ServeOptions())
@@ -75,13 +90,110 @@ def make_cli() -> "App":
         clips
             Number of short clips that arrive meanwhile.
         """
-        try:
+        with needs_extra("demo", "sooner demo"):
             from sooner.bench.demo import run_demo
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(extra="demo", feature="sooner demo") from error
         run_demo(out=out, long_s=minutes * 60, num_clips=clips)
 
-    return app
+
+def _add_measuring(app: "App") -> None:
+    from cyclopts import Parameter
+
+    from sooner.bench.options import BenchOptions
+    from sooner.evidence.options import ReportOptions
+    from sooner.workload.options import WorkloadOptions
+
+    @app.command
+    def bench(
+        options: Annotated[BenchOptions | None, Parameter(name="*")] = None,
+        traffic: Annotated[WorkloadOptions | None, Parameter(name="*")] = None,
+    ) -> None:
+        """Send the same traffic to several servers, or to sooner serve under several policies, and compare."""
+        run_load_generator(options or BenchOptions(), traffic or WorkloadOptions())
+
+    @app.command
+    def report(
+        runs: Annotated[tuple[Path, ...], Parameter(negative=())],
+        /,
+        *,
+        options: Annotated[ReportOptions | None, Parameter(name="*")] = None,
+    ) -> None:
+        """Make a page of figures, tables and plain words from runs.
+
+        Parameters
+        ----------
+        runs
+            Run files of sooner simulate, sooner bench or sooner serve, or folders of them.
+        """
+        with needs_extra("bench", "sooner report"):
+            from sooner.evidence.report import write_report
+            from sooner.evidence.run_file import read_runs
+        print(write_report(read_runs(runs), options or ReportOptions()))
+
+
+def _add_simulating(app: "App") -> None:
+    from cyclopts import Parameter
+
+    from sooner.simulator.options import CalibrateOptions, EngineOptions, PlanOptions, SimulateOptions
+    from sooner.simulator.profile import load_profile, profile_names
+    from sooner.workload.options import WorkloadOptions
+
+    @app.command
+    def simulate(
+        options: Annotated[SimulateOptions | None, Parameter(name="*")] = None,
+        engine: Annotated[EngineOptions | None, Parameter(name="*")] = None,
+        traffic: Annotated[WorkloadOptions | None, Parameter(name="*")] = None,
+    ) -> None:
+        """Play traffic against the scheduler in virtual time, under every policy."""
+        with needs_extra("bench", "sooner simulate"):
+            from sooner.simulator.run import run_simulate
+        run_simulate(engine or EngineOptions(), options or SimulateOptions(), traffic or WorkloadOptions())
+
+    @app.command
+    def plan(
+        options: Annotated[PlanOptions | None, Parameter(name="*")] = None,
+        engine: Annotated[EngineOptions | None, Parameter(name="*")] = None,
+        traffic: Annotated[WorkloadOptions | None, Parameter(name="*")] = None,
+    ) -> None:
+        """Tell which policy, and how many replicas, meet goals for the time to text."""
+        with needs_extra("bench", "sooner plan"):
+            from sooner.simulator.plan import run_plan
+        run_plan(engine or EngineOptions(), options or PlanOptions(), traffic or WorkloadOptions())
+
+    @app.command(name="profiles")
+    def list_profiles() -> None:
+        """List the engine profiles that ship, one line each."""
+        for name in profile_names():
+            profile = load_profile(name)
+            print(f"{name:16}{profile.engine}: {profile.model} on {profile.hardware}")
+
+    @app.command
+    def calibrate(
+        records: Annotated[tuple[Path, ...], Parameter(negative=())],
+        /,
+        *,
+        options: Annotated[CalibrateOptions | None, Parameter(name="*")] = None,
+    ) -> None:
+        """Fit an engine profile to records of real requests, or to a journal of vLLM.
+
+        Parameters
+        ----------
+        records
+            Run files of sooner serve or sooner bench, folders of them, or the journal of one vLLM engine.
+        """
+        with needs_extra("bench", "sooner calibrate"):
+            from sooner.simulator.calibrate import run_calibrate
+        run_calibrate(records, options or CalibrateOptions())
+
+
+def run_load_generator(options: "BenchOptions", traffic: "WorkloadOptions") -> None:
+    """Measure; a stop signal ends it as a Ctrl-C does, with the servers that it started."""
+    try:
+        from sooner.bench.run import run_bench
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(extra="bench", feature="sooner bench") from error
+    _raise_open_files_limit()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    run_bench(options, traffic)
 
 
 def run_server(options: "ServeOptions") -> None:
@@ -102,7 +214,7 @@ def run_server(options: "ServeOptions") -> None:
 
 
 def _raise_open_files_limit() -> None:
-    """Each waiting client is an open socket, and the usual soft limit of 1,024 is below --max-queue."""
+    """Each waiting client is an open socket, on either side, and the usual soft limit is 1,024."""
     if sys.platform != "win32":
         import resource
 

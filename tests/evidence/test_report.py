@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from sooner.errors import ConfigurationError
-from sooner.evidence.report import ReportOptions, write_report
+from sooner.evidence.options import ReportOptions
+from sooner.evidence.report import write_report
 from sooner.evidence.run_file import Run
 from tests.browser import find_chromium, visit
 from tests.evidence.samples import failure, header, make_run, request

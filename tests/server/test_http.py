@@ -48,7 +48,9 @@ def test_json_and_headers(serve: Serve) -> None:
     assert response.json() == {"text": "window 0 of 1"}
     assert len(response.headers["x-request-id"]) == 32
     assert float(response.headers["x-sooner-wait-s"]) >= 0
+    assert float(response.headers["x-sooner-service-s"]) >= 0
     assert float(response.headers["x-sooner-size-s"]) == pytest.approx(0.4 + 33 * 0.0065, abs=1e-3)
+    assert (response.headers["x-sooner-num-tokens"], response.headers["x-sooner-num-windows"]) == ("90", "1")
 
 
 def test_text(serve: Serve) -> None:

@@ -99,6 +99,7 @@ async def clip_behind_a_meeting(policy: str, preempt: bool | None) -> list[tuple
             "window 0 of 3 window 1 of 3 window 2 of 3",
             "window 0 of 1",
         ]
+        assert [(t.num_windows, t.num_tokens) for t in texts] == [(3, 270), (1, 90)]
         return s.log
 
 

@@ -14,7 +14,8 @@ from sooner.core.latency import LatencyRecord
 from sooner.errors import ConfigurationError, RunFileError
 from sooner.evidence.calibration import Spoken, Step
 from sooner.evidence.run_file import read_runs, write_runs
-from sooner.simulator.calibrate import CalibrateOptions, read_journal, run_calibrate
+from sooner.simulator.calibrate import read_journal, run_calibrate
+from sooner.simulator.options import CalibrateOptions
 from sooner.simulator.profile import BatchingProfile, WorkersProfile, load_profile
 
 DATA = Path(__file__).parents[1] / "data" / "calibration"

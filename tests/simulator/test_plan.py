@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from sooner.core.estimator import WINDOW_S
 from sooner.errors import ConfigurationError
 from sooner.simulator import plan
-from sooner.simulator.options import EngineOptions
-from sooner.simulator.plan import Advice, Goal, PlanOptions, advise, conclusion, run_plan
+from sooner.simulator.goal import Goal
+from sooner.simulator.options import EngineOptions, PlanOptions
+from sooner.simulator.plan import Advice, advise, conclusion, run_plan
 from sooner.simulator.profile import WorkersProfile
 from sooner.simulator.simulate import simulate
 from sooner.workload.make import make_trace

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import jiwer
 
-__all__ = ["is_right", "word_error_rate"]
+__all__ = ["WordErrors", "is_right", "word_error_rate", "word_errors"]
 
 _SPOKEN = {"mr": "mister", "dishonored": "dishonoured"}  # two spellings of one word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordErrors:
+    """How a text differs from what was said.
+
+    Attributes:
+        num_errors: wrong, missing and added words.
+        num_words: words that were said.
+    """
+
+    num_errors: int
+    num_words: int
+
+
+def word_errors(said: str, text: str) -> WordErrors:
+    """Count the errors of ``text``; case and punctuation do not count. Something must have been said."""
+    found = jiwer.process_words(_words(said), _words(text))
+    return WordErrors(
+        num_errors=found.substitutions + found.deletions + found.insertions,
+        num_words=found.hits + found.substitutions + found.deletions,
+    )
 
 
 def word_error_rate(said: str, text: str) -> float:

@@ -19,6 +19,7 @@ from sooner.engines.models import find_model
 from sooner.engines.whisper import WhisperEngine, resolve_device
 from sooner.server.errors import install_error_handlers
 from sooner.server.options import ServeOptions
+from sooner.server.records import RecordLog, header_of
 from sooner.server.routes import Service, router
 from sooner.server.upload import Intake, IntakeLimits
 from sooner.service.clock import Clock, MonotonicClock
@@ -77,6 +78,8 @@ def make_app(
             await service.dispatcher.close(grace_s=0.0)  # ``Server`` gave the grace before this
             service.prober.close()
             service.intake.close()
+            if service.records is not None:
+                await asyncio.to_thread(service.records.close)
 
     app = FastAPI(
         title="Sooner",
@@ -95,16 +98,10 @@ def _make_service(
     clock: Clock,
     on_window: Callable[[WindowRecord], None] | None,
 ) -> Service:
-    scheduler = Scheduler(
-        policy_named(options.policy),
-        num_workers=num_workers,
-        preempt=options.preempt,
-        limits=Limits(
-            max_waiting=options.max_queue,
-            max_audio_s=options.max_audio_s,
-            max_backlog_s=options.max_backlog_s,
-        ),
-    )
+    scheduler = _make_scheduler(options, num_workers)
+    records = None
+    if options.records is not None:
+        records = RecordLog(options.records, header_of(options, engine.model_id, scheduler.statistics()))
     return Service(
         engine=engine,
         intake=Intake(
@@ -128,7 +125,21 @@ def _make_service(
             on_window=on_window,
         ),
         clock=clock,
+        records=records,
         started_at_s=int(time.time()),
+    )
+
+
+def _make_scheduler(options: ServeOptions, num_workers: int) -> Scheduler:
+    return Scheduler(
+        policy_named(options.policy),
+        num_workers=num_workers,
+        preempt=options.preempt,
+        limits=Limits(
+            max_waiting=options.max_queue,
+            max_audio_s=options.max_audio_s,
+            max_backlog_s=options.max_backlog_s,
+        ),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 from sooner.core.estimator import Estimator
 from sooner.core.policy import policy_named
 from sooner.errors import ConfigurationError
+from sooner.evidence.machine import num_cores
 
 __all__ = ["ServeOptions"]
 
@@ -59,6 +59,9 @@ class ServeOptions:
         How long started jobs may go on after a stop signal, seconds.
     spool_dir
         Folder for uploads that wait. Default: the system's temporary folder.
+    records
+        A file that gets a line for each request as it ends: what sooner report, calibrate and plan read. A file
+        that is there is continued.
     device
         Where the model runs.
     compute_type
@@ -85,6 +88,7 @@ class ServeOptions:
     max_upload_s: float = 600.0
     shutdown_grace_s: float = 30.0
     spool_dir: Path | None = None
+    records: Path | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compute_type: str = "auto"
     beam_size: int = 5
@@ -113,6 +117,8 @@ class ServeOptions:
             raise ConfigurationError(f"--port must be at most 65535, not {self.port}")
         if self.spool_dir is not None and not self.spool_dir.is_dir():
             raise ConfigurationError(f"--spool-dir {self.spool_dir} is not a folder")
+        if self.records is not None and (self.records.is_dir() or not self.records.parent.is_dir()):
+            raise ConfigurationError(f"--records {self.records} must be a file in a folder that is there")
         self.make_estimator()
 
     def make_estimator(self) -> Estimator:
@@ -126,10 +132,4 @@ class ServeOptions:
         """The number of workers to run on ``device``."""
         if self.workers is not None:
             return self.workers
-        return 1 if device == "cuda" else _num_cores()
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))  # fewer than os.cpu_count() under taskset
-    return os.cpu_count() or 1
+        return 1 if device == "cuda" else num_cores()

@@ -15,11 +15,14 @@ __all__ = ["queue_body", "transcript_response"]
 
 
 def transcript_response(transcript: Transcript, response_format: ResponseFormat) -> Response:
-    """The reply for a finished job, with what scheduling did to it in the headers."""
+    """The reply for a finished job, with what scheduling and serving did to it in the headers."""
     headers = {
         "x-request-id": transcript.job.id,
         "x-sooner-wait-s": f"{transcript.wait_s:.3f}",
+        "x-sooner-service-s": f"{transcript.service_s:.3f}",
         "x-sooner-size-s": f"{transcript.job.size_s:.3f}",
+        "x-sooner-num-tokens": str(transcript.num_tokens),
+        "x-sooner-num-windows": str(transcript.num_windows),
     }
     if response_format == "text":
         return PlainTextResponse(transcript.text + "\n", headers=headers)

@@ -13,13 +13,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
+from sooner.audio.probe import Audio
 from sooner.engines.base import Engine
 from sooner.errors import InvalidParameterError, ModelNotFoundError, ServiceClosedError
-from sooner.server.parameters import ANY_MODEL, parse_parameters
+from sooner.server.parameters import ANY_MODEL, Parameters, parse_parameters
+from sooner.server.records import RecordLog, failure_of, record_of
 from sooner.server.responses import queue_body, transcript_response
 from sooner.server.upload import Intake, Upload
 from sooner.service.clock import Clock
-from sooner.service.dispatcher import Dispatcher
+from sooner.service.dispatcher import Dispatcher, Transcript
 from sooner.service.prober import Prober
 
 __all__ = ["Service", "router"]
@@ -39,6 +41,7 @@ class Service:
     prober: Prober
     dispatcher: Dispatcher
     clock: Clock
+    records: RecordLog | None
     started_at_s: int
 
 
@@ -89,12 +92,7 @@ async def _transcribe(service: Service, upload: Upload) -> Response:
     if upload.path is None:
         raise InvalidParameterError("field 'file' is missing; send the recording as a file", param="file")
     audio = await service.prober.measure(upload.path)
-    transcript = await service.dispatcher.transcribe(
-        job_id=uuid.uuid4().hex,
-        audio=audio,
-        language=parameters.language,
-        options=parameters.decoding,
-    )
+    transcript = await _recorded(service, audio, parameters)
     _log.info(
         "%s: %.1f s of audio, waited %.2f s, served %.2f s (predicted %.2f s)",
         transcript.job.id,
@@ -104,6 +102,26 @@ async def _transcribe(service: Service, upload: Upload) -> Response:
         transcript.job.size_s,
     )
     return transcript_response(transcript, parameters.response_format)
+
+
+async def _recorded(service: Service, audio: Audio, parameters: Parameters) -> Transcript:
+    """Queue a measured upload and wait for its text; how it ends is noted where a record is kept."""
+    job_id = uuid.uuid4().hex
+    arrival_s = service.clock.now_s()
+    try:
+        transcript = await service.dispatcher.transcribe(
+            job_id=job_id, audio=audio, language=parameters.language, options=parameters.decoding
+        )
+    except BaseException as error:  # cancellation too: a client that left is one that got no text
+        if service.records is not None:
+            now_s = service.clock.now_s()
+            service.records.put(
+                failure_of(error, job_id=job_id, audio_s=audio.audio_s, arrival_s=arrival_s, failed_s=now_s)
+            )
+        raise
+    if service.records is not None:
+        service.records.put(record_of(transcript))
+    return transcript
 
 
 async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -34,6 +34,7 @@ class Transcript:
         segments: all segments, in order.
         language: language code, given or detected.
         num_tokens: tokens the model generated for it.
+        num_windows: steps it took on a worker, one window each.
         started_s: second at which a worker first took it up.
         finished_s: second at which the last window was done.
         service_s: seconds of worker time it took.
@@ -43,6 +44,7 @@ class Transcript:
     segments: tuple[Segment, ...]
     language: str
     num_tokens: int
+    num_windows: int
     started_s: float
     finished_s: float
     service_s: float
@@ -78,6 +80,7 @@ class _Work:
     decoding: Decoding | None = None
     segments: list[Segment] = field(default_factory=list)
     num_tokens: int = 0
+    num_windows: int = 0
     started_s: float | None = None
 
     def step(self, engine: Engine) -> WindowResult:
@@ -203,6 +206,7 @@ class Dispatcher:
     def _take_window(self, work: _Work, window: WindowResult, now_s: float) -> None:
         work.segments.extend(window.segments)
         work.num_tokens += window.num_tokens
+        work.num_windows += 1
         if not window.done:
             remaining = self._estimator.estimate(work.job.audio_s - window.position_s)
             self.scheduler.yield_back(work.job.id, remaining=remaining, now_s=now_s)
@@ -217,6 +221,7 @@ class Dispatcher:
             segments=tuple(work.segments),
             language=window.language,
             num_tokens=work.num_tokens,
+            num_windows=work.num_windows,
             started_s=work.started_s,
             finished_s=now_s,
             service_s=service_s,

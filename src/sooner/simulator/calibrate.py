@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sooner.errors import ConfigurationError
 from sooner.evidence.calibration import (
@@ -28,41 +28,14 @@ from sooner.evidence.calibration import (
 from sooner.evidence.fitting import Fitted
 from sooner.evidence.run_file import Run, read_runs
 from sooner.simulator.calibration_report import print_batching, print_workers
+from sooner.simulator.options import CalibrateOptions
 from sooner.simulator.profile import BatchingProfile, Profile, WorkersProfile, save_profile
 
-__all__ = ["CalibrateOptions", "Journal", "read_journal", "run_calibrate"]
+__all__ = ["Journal", "read_journal", "run_calibrate"]
 
 _LIMITS = ("max_windows_per_step", "max_running", "memory_blocks", "block_tokens", "window_positions")
 _NOT_NAMED = "not named"
 _DIGITS = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrateOptions:
-    """What to make of the records.
-
-    Parameters
-    ----------
-    out
-        Where to write the profile.
-    name
-        How reports call it; by default the file's name.
-    engine
-        workers or batching; by default what the files tell.
-    model
-        The model, in words; by default what the files name.
-    hardware
-        What it ran on, in words; by default what the files name.
-    held_out
-        Share of the recordings that is kept from a second fit, to see how it predicts them.
-    """
-
-    out: Path = Path("profile.json")
-    name: str | None = None
-    engine: Literal["workers", "batching"] | None = None
-    model: str | None = None
-    hardware: str | None = None
-    held_out: float = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Every option of ``sooner simulate`` and ``sooner plan`` beside the workload's, once."""
+"""Every option of ``sooner simulate``, ``plan`` and ``calibrate`` beside the workload's, once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sooner.core.policy import policies, policy_named
 from sooner.errors import ConfigurationError
+from sooner.simulator.goal import Goal
 from sooner.simulator.profile import Profile, WorkersProfile, load_profile
 
-__all__ = ["EngineOptions", "SimulateOptions", "number_list"]
+__all__ = ["CalibrateOptions", "EngineOptions", "PlanOptions", "SimulateOptions", "number_list"]
 
 T = TypeVar("T", int, float)
 
@@ -120,3 +121,69 @@ class SimulateOptions:
         for option, text in (("--loads", self.loads), ("--rates", self.rates)):
             if text is not None:
                 number_list(option, text, float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """The goals and the traffic's amount.
+
+    Parameters
+    ----------
+    goal
+        A goal, such as 'p90 clips <= 2' or 'p99 all <= 60': a percentile of the seconds from arrival to text or
+        max, over clips (up to 30 s), files (longer) or all. May be given several times.
+    rate
+        Requests a second, all replicas together. A trace file keeps its own arrivals where none is given.
+    seeds
+        Seeds of the traffic, with commas between them.
+    max_replicas
+        The most to try.
+    out
+        File for the advice as JSON.
+    """
+
+    goal: tuple[str, ...] = ("p90 clips <= 2", "p99 all <= 60")
+    rate: float | None = None
+    seeds: str = "1,2,3"
+    max_replicas: int = 64
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.goals:
+            raise ConfigurationError("there is nothing to plan for: give a --goal")
+        if self.max_replicas < 1:
+            raise ConfigurationError(f"--max-replicas must be at least 1, not {self.max_replicas}")
+        number_list("--seeds", self.seeds, int)
+
+    @property
+    def goals(self) -> list[Goal]:
+        """The goals. Raises ``ConfigurationError`` where one cannot be read."""
+        return [Goal.parse(text) for text in self.goal]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions:
+    """What to make of the records.
+
+    Parameters
+    ----------
+    out
+        Where to write the profile.
+    name
+        How reports call it; by default the file's name.
+    engine
+        workers or batching; by default what the files tell.
+    model
+        The model, in words; by default what the files name.
+    hardware
+        What it ran on, in words; by default what the files name.
+    held_out
+        Share of the recordings that is kept from a second fit, to see how it predicts them.
+    """
+
+    out: Path = Path("profile.json")
+    name: str | None = None
+    engine: Literal["workers", "batching"] | None = None
+    model: str | None = None
+    hardware: str | None = None
+    held_out: float = 0.25

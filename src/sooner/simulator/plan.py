@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from sooner.core.estimator import WINDOW_S
-from sooner.core.latency import LatencyRecord, percentile
-from sooner.errors import ConfigurationError
-from sooner.simulator.options import EngineOptions, number_list
+from sooner.core.latency import LatencyRecord
+from sooner.simulator.goal import Goal
+from sooner.simulator.options import EngineOptions, PlanOptions, number_list
 from sooner.simulator.profile import Profile
 from sooner.simulator.run import traces_at
 from sooner.simulator.simulate import simulate
@@ -31,53 +28,10 @@ from sooner.workload.make import describe
 from sooner.workload.options import WorkloadOptions
 from sooner.workload.trace import TraceRequest
 
-__all__ = ["Advice", "Goal", "PlanOptions", "advise", "run_plan"]
+__all__ = ["Advice", "advise", "conclusion", "run_plan"]
 
 _MAX_GROWTH = 8.0
 _GROWTH_STEP = 0.01
-_GOAL = re.compile(
-    r"\s*(p\d{1,2}(?:\.\d+)?|max)\s+(clips|files|all)\s*<=\s*(\d+(?:\.\d+)?)\s*s?\s*", re.IGNORECASE
-)
-_AMONG: Mapping[str, Callable[[float], bool]] = {
-    "clips": lambda audio_s: audio_s <= WINDOW_S,
-    "files": lambda audio_s: audio_s > WINDOW_S,
-    "all": lambda audio_s: True,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """A service level objective, such as ``p90 clips <= 2``.
-
-    Attributes:
-        percent: the percentile of E2E, 100 for the maximum.
-        among: ``clips`` (up to 30 s), ``files`` (longer) or ``all``.
-        limit_s: seconds it may take at most.
-    """
-
-    percent: float
-    among: str
-    limit_s: float
-
-    @classmethod
-    def parse(cls, text: str) -> Goal:
-        """Read ``p90 clips <= 2``. Raises ``ConfigurationError`` where it is something else."""
-        found = _GOAL.fullmatch(text)
-        if found is None or float(found[3]) <= 0:
-            raise ConfigurationError(
-                f"--goal must read like 'p90 clips <= 2' or 'max all <= 60' (clips, files or all), not {text!r}"
-            )
-        percent = 100.0 if found[1].lower() == "max" else float(found[1][1:])
-        return cls(percent=percent, among=found[2].lower(), limit_s=float(found[3]))
-
-    def __str__(self) -> str:
-        figure = "max" if self.percent == 100 else f"P{self.percent:g}"
-        return f"{figure} {self.among} ≤ {self.limit_s:g} s"
-
-    def value_s(self, e2e_s: Sequence[tuple[float, float]]) -> float:
-        """The figure over (audio_s, E2E) pairs, seconds; 0 where none is of the kind."""
-        among = [seconds for audio_s, seconds in e2e_s if _AMONG[self.among](audio_s)]
-        return percentile(among, self.percent) if among else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,44 +49,6 @@ class Advice:
     num_replicas: int | None
     values_s: Mapping[str, float]
     growth: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """The goals and the traffic's amount.
-
-    Parameters
-    ----------
-    goal
-        A goal, such as 'p90 clips <= 2' or 'p99 all <= 60': a percentile of the seconds from arrival to text or
-        max, over clips (up to 30 s), files (longer) or all. May be given several times.
-    rate
-        Requests a second, all replicas together. A trace file keeps its own arrivals where none is given.
-    seeds
-        Seeds of the traffic, with commas between them.
-    max_replicas
-        The most to try.
-    out
-        File for the advice as JSON.
-    """
-
-    goal: tuple[str, ...] = ("p90 clips <= 2", "p99 all <= 60")
-    rate: float | None = None
-    seeds: str = "1,2,3"
-    max_replicas: int = 64
-    out: Path | None = None
-
-    def __post_init__(self) -> None:
-        if not self.goals:
-            raise ConfigurationError("there is nothing to plan for: give a --goal")
-        if self.max_replicas < 1:
-            raise ConfigurationError(f"--max-replicas must be at least 1, not {self.max_replicas}")
-        number_list("--seeds", self.seeds, int)
-
-    @property
-    def goals(self) -> list[Goal]:
-        """The goals. Raises ``ConfigurationError`` where one cannot be read."""
-        return [Goal.parse(text) for text in self.goal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

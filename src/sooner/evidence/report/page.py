@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from sooner import __version__
 from sooner.errors import ConfigurationError
+from sooner.evidence.options import ReportOptions
 from sooner.evidence.report import words
 from sooner.evidence.report.chapters import Chapter, Options, Work, chapters_of
 from sooner.evidence.report.figures import Sheet
@@ -23,32 +24,7 @@ from sooner.evidence.report.style import COLOURS, Palette
 from sooner.evidence.report.tables import save_table, value_words
 from sooner.evidence.run_file import Run
 
-__all__ = ["ReportOptions", "write_report"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """What the report is about.
-
-    Parameters
-    ----------
-    out
-        Folder that receives report.html, figures/ and tables/.
-    title
-        Headline of the page.
-    baseline
-        Policy that the others are compared with.
-    slo_short_s
-        Limit on the E2E time of recordings of at most 30 s, seconds; goodput counts what keeps it.
-    slo_s
-        The same for longer recordings, and for all where slo_short_s is not given.
-    """
-
-    out: Path = Path("report")
-    title: str | None = None
-    baseline: str = "fcfs"
-    slo_short_s: float | None = None
-    slo_s: float | None = None
+__all__ = ["write_report"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,154 @@
+"""Every option of ``sooner bench`` beside the workload's, once: the command line is generated from this class."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from sooner.bench.visits import Target
+from sooner.core.policy import policies, policy_named
+from sooner.errors import ConfigurationError
+
+__all__ = ["BenchOptions"]
+
+T = TypeVar("T", int, float)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What is measured, and how.
+
+    Parameters
+    ----------
+    server
+        A running server as NAME=URL, such as mine=http://127.0.0.1:8000; may be given more than once.
+    policies
+        Policies, with commas between them. For each, sooner serve is started here, one at a time. Default: all,
+        where no --server is given.
+    rate
+        Requests a second; several, with commas between them, are measured one after the other. A burst has none,
+        and without one a trace keeps its own arrivals.
+    seeds
+        Seeds of the traffic, with commas between them: one run each.
+    rounds
+        How often everything is measured. Each round visits all servers in turn, every second one backwards.
+    warm_up
+        Requests that are sent before each run and not counted.
+    stream
+        Ask for the text as it is decoded, which gives a time to the first text. sooner serve cannot yet.
+    model
+        Model to ask a --server for (default: whisper-1), and the one that sooner serve loads (default: its own).
+    language
+        Language to ask for, where the trace names none. Default: let the server detect it.
+    api_key
+        Key to send to a --server.
+    timeout_s
+        A request that has no whole answer after this long counts as failed, seconds.
+    slo_short_s
+        For the goodput: longest end-to-end time that is good for recordings of at most 30 s, seconds. Default: as
+        --slo-s.
+    slo_s
+        The same for all other recordings.
+    workers
+        Workers of sooner serve. Default: its own.
+    out
+        Folder for the runs, one file each, and the summary. It must not hold runs.
+    hardware
+        What the servers run on, in words. Default: this machine.
+    """
+
+    server: tuple[str, ...] = ()
+    policies: str | None = None
+    rate: str | None = None
+    seeds: str = "1"
+    rounds: int = 1
+    warm_up: int = 2
+    stream: bool = False
+    model: str | None = None
+    language: str | None = None
+    api_key: str | None = None
+    timeout_s: float = 600.0
+    slo_short_s: float | None = None
+    slo_s: float | None = None
+    workers: int | None = None
+    out: Path = Path("sooner-bench")
+    hardware: str | None = None
+
+    def __post_init__(self) -> None:
+        self._check_ranges()
+        names = [target.name for target in self.targets]
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"each server needs a name of its own, not {', '.join(names)}")
+        if any(rate_per_s is not None and not 0 < rate_per_s < math.inf for rate_per_s in self.rates_per_s):
+            raise ConfigurationError(f"--rate must be numbers above 0, not {self.rate}")
+        if len(set(self.seed_numbers)) < len(self.seed_numbers):
+            raise ConfigurationError(f"--seeds names one twice: {self.seeds}; --rounds repeats them")
+        if self.stream and any(target.url is None for target in self.targets):
+            raise ConfigurationError("sooner serve does not stream yet; leave --stream out, or name a --server")
+        if self.out.exists() and (not self.out.is_dir() or any(self.out.glob("*.jsonl"))):
+            raise ConfigurationError(f"--out {self.out} is a file or holds runs already; name another folder")
+
+    def _check_ranges(self) -> None:
+        ranges = {
+            "rounds": (self.rounds, 1),
+            "warm_up": (self.warm_up, 0),
+            "timeout_s": (self.timeout_s, 0.001),
+            "slo_short_s": (self.slo_short_s, 0.001),
+            "slo_s": (self.slo_s, 0.001),
+            "workers": (self.workers, 1),
+        }
+        for name, (value, least) in ranges.items():
+            if value is not None and not least <= value < math.inf:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigurationError(f"{option} must be at least {least} and finite, not {value}")
+
+    @property
+    def targets(self) -> list[Target]:
+        """What is measured: the named servers, then the policies. The first is what others are compared with."""
+        named = [_target(one) for one in self.server]
+        chosen = self.policies
+        if chosen is None:
+            chosen = "" if named else ",".join(policy.name for policy in policies())
+        return named + [Target(name=policy_named(name).name) for name in _split(chosen)]
+
+    @property
+    def rates_per_s(self) -> list[float | None]:
+        """Requests a second, one number for each pass; a ``None`` where the workload brings its own."""
+        return [None] if self.rate is None else [*_numbers("--rate", self.rate, float)]
+
+    @property
+    def seed_numbers(self) -> list[int]:
+        """The seeds."""
+        return _numbers("--seeds", self.seeds, int)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
+    try:
+        numbers = [kind(part) for part in _split(text)]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        raise ConfigurationError(f"{option} must be numbers with commas between them, not {text!r}")
+    return numbers
+
+
+def _target(text: str) -> Target:
+    name, _, url = text.partition("=")
+    parts = urlsplit(url)
+    if not _NAME.fullmatch(name) or parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigurationError(
+            f"--server must be NAME=URL, such as mine=http://127.0.0.1:8000, with a name of letters, digits, "
+            f"dots, dashes and underscores; not {text!r}"
+        )
+    return Target(name=name, url=url.rstrip("/").removesuffix("/v1"))

@@ -1,0 +1,192 @@
+"""From the runs of a measurement to its figures: pure, so that each can be checked by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sooner.core.latency import LatencyRecord, LatencySummary, by_duration_bucket, percentile, summarise
+from sooner.evidence.comparison import Figure, Interval, Pair, change_interval, mean, percent
+from sooner.evidence.run_file import Failure, Run
+
+__all__ = ["FIGURES", "Goals", "Goodput", "Spread", "TargetFigures", "changes_of", "figures_of"]
+
+FIGURES: Mapping[str, Figure] = {"mean": mean, "P50": percent(50), "P90": percent(90), "P99": percent(99)}
+"""What is compared between servers, of the end-to-end times."""
+
+_SHORT_S = 30.0
+_RNG_SEED = 0  # equal runs give equal intervals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """Which end-to-end times are good.
+
+    Attributes:
+        short_s: limit for recordings of at most 30 s, seconds; ``None``: ``other_s`` is theirs too.
+        other_s: limit for all others, ``None`` for none.
+    """
+
+    short_s: float | None = None
+    other_s: float | None = None
+
+    def limit_s(self, audio_s: float) -> float | None:
+        """The limit for a recording of ``audio_s`` seconds, ``None`` where it has none."""
+        if audio_s <= _SHORT_S and self.short_s is not None:
+            return self.short_s
+        return self.other_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Median and 90th percentile, seconds."""
+
+    p50_s: float
+    p90_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """What was served in time.
+
+    Attributes:
+        share: of the requests that have a limit, failed ones included.
+        per_s: such requests a second.
+    """
+
+    share: float
+    per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFigures:
+    """All runs of one server at one rate. What was not measured is ``None``.
+
+    Attributes:
+        policy: the policy, or the server's name.
+        rate_per_s: requests offered a second.
+        num_runs: runs that were made.
+        num_sent: requests that were sent.
+        e2e: of the requests that were served.
+        by_length: the same for each duration bucket.
+        ttft: to the first text.
+        wait: in which nothing worked on a request, as the server tells.
+        requests_per_s: requests served a second, over the time from first arrival to last end of each run.
+        audio_s_per_s: RTFx, seconds of audio served a second.
+        goodput: served in time.
+        errors: failed requests by kind.
+        word_error_rate: errors of all texts over all words said.
+        mean_word_error_rate: mean over requests of each one's rate.
+        lag_p99_s: the worst run's 99th percentile of how late the load generator sent.
+        lag_max_s: the latest that it sent.
+    """
+
+    policy: str
+    rate_per_s: float | None
+    num_runs: int
+    num_sent: int
+    e2e: LatencySummary | None
+    by_length: Mapping[str, LatencySummary]
+    ttft: Spread | None
+    wait: Spread | None
+    requests_per_s: float
+    audio_s_per_s: float
+    goodput: Goodput | None
+    errors: Mapping[str, int]
+    word_error_rate: float | None
+    mean_word_error_rate: float | None
+    lag_p99_s: float
+    lag_max_s: float
+
+
+def figures_of(runs: Sequence[Run], goals: Goals) -> TargetFigures:
+    """The figures of runs of one server at one rate; at least one run."""
+    records = [record for run in runs for record in run.records]
+    errors = Counter(failure.error for run in runs for failure in run.failures)
+    span_s = max(sum(_span_s(run) for run in runs), 1e-9)
+    rates = _known(records, lambda record: record.word_error_rate)
+    return TargetFigures(
+        policy=runs[0].header.policy,
+        rate_per_s=runs[0].header.rate_per_s,
+        num_runs=len(runs),
+        num_sent=len(records) + errors.total(),
+        e2e=summarise(records) if records else None,
+        by_length={label: summarise(some) for label, some in by_duration_bucket(records).items()},
+        ttft=_spread(_known(records, lambda record: record.ttft_s)),
+        wait=_spread(_known(records, lambda record: record.wait_s)),
+        requests_per_s=len(records) / span_s,
+        audio_s_per_s=sum(record.audio_s for record in records) / span_s,
+        goodput=_goodput(runs, goals, span_s),
+        errors=dict(sorted(errors.items())),
+        word_error_rate=_pooled_word_error_rate(runs),
+        mean_word_error_rate=sum(rates) / len(rates) if rates else None,
+        lag_p99_s=max(run.header.notes["lag_p99_s"] for run in runs),
+        lag_max_s=max(run.header.notes["lag_max_s"] for run in runs),
+    )
+
+
+def _known(records: Sequence[LatencyRecord], get: Callable[[LatencyRecord], float | None]) -> list[float]:
+    return [value for value in map(get, records) if value is not None]
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    return Spread(p50_s=percentile(values, 50), p90_s=percentile(values, 90)) if values else None
+
+
+def _span_s(run: Run) -> float:
+    ends_s = [one.finished_s for one in run.records] + [one.failed_s for one in run.failures]
+    return max(ends_s) - min(one.arrival_s for one in _requests(run))
+
+
+def _requests(run: Run) -> list[LatencyRecord | Failure]:
+    return [*run.records, *run.failures]
+
+
+def _goodput(runs: Sequence[Run], goals: Goals, span_s: float) -> Goodput | None:
+    requests = [one for run in runs for one in _requests(run)]
+    limits_s = [goals.limit_s(one.audio_s) for one in requests]
+    num_limited = sum(limit_s is not None for limit_s in limits_s)
+    if not num_limited:
+        return None
+    num_good = sum(
+        isinstance(one, LatencyRecord) and limit_s is not None and one.e2e_s <= limit_s
+        for one, limit_s in zip(requests, limits_s, strict=True)
+    )
+    return Goodput(share=num_good / num_limited, per_s=num_good / span_s)
+
+
+def _pooled_word_error_rate(runs: Sequence[Run]) -> float | None:
+    num_words = sum(run.header.notes["num_words"] for run in runs)
+    return sum(run.header.notes["num_word_errors"] for run in runs) / num_words if num_words else None
+
+
+def changes_of(base: Sequence[Run], other: Sequence[Run]) -> dict[str, Interval]:
+    """By how many percent each of ``FIGURES`` changes from ``base`` to ``other``, with its 95 % interval.
+
+    Runs of the same seed and round are paired, request by request; requests that either side failed are left out.
+    Empty where fewer than two requests were served by both, which have no interval.
+    """
+    runs = {_pairing(run): run for run in base}
+    pairs = [_pair(runs[_pairing(run)], run) for run in other if _pairing(run) in runs]
+    pairs = [pair for pair in pairs if len(pair.base)]
+    if sum(len(pair.base) for pair in pairs) < 2:
+        return {}
+    return {
+        name: change_interval(pairs, figure, rng=np.random.default_rng(_RNG_SEED))
+        for name, figure in FIGURES.items()
+    }
+
+
+def _pairing(run: Run) -> tuple[int | None, int]:
+    return run.header.seed, run.header.notes["round"]
+
+
+def _pair(base: Run, other: Run) -> Pair:
+    e2e_s = {record.id: record.e2e_s for record in base.records}
+    both = [record for record in other.records if record.id in e2e_s]
+    return Pair(
+        base=np.array([e2e_s[record.id] for record in both]), other=np.array([record.e2e_s for record in both])
+    )

@@ -1,0 +1,151 @@
+"""The server's own log of requests: what is in it, and that it never gets in the way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sooner import Job, __version__
+from sooner.core.latency import LatencyRecord
+from sooner.engines.fake import FakeEngine
+from sooner.errors import ConfigurationError, EngineError
+from sooner.evidence.run_file import RunHeader, read_runs
+from sooner.server import records
+from sooner.server.options import ServeOptions
+from sooner.server.records import RecordLog
+from sooner.workload.recordings import clip_named
+
+from .conftest import Running, Serve
+
+JFK = clip_named("jfk").path
+HEADER = RunHeader(
+    source="server", policy="hrrn", workload="by hand", num_requests=0, engine="fake", hardware="", version="0"
+)
+
+
+def record(number: int) -> LatencyRecord:
+    return LatencyRecord(id=str(number), audio_s=1.0, size_s=1.0, arrival_s=float(number), finished_s=number + 1.0)
+
+
+def stop(server: Running) -> None:
+    """Shut it down; its log is then complete."""
+    server.background.stop()
+    server.background.join()
+
+
+def test_requests_are_recorded_as_they_end(
+    serve: Serve, tmp_path: Path, silent_wav: Callable[[float], Path]
+) -> None:
+    path = tmp_path / "records.jsonl"
+
+    def fail_long_ones(job: Job, _index: int) -> None:
+        if job.audio_s > 60:
+            raise EngineError("too long for me")
+
+    server = serve(FakeEngine(fail_long_ones), num_workers=2, policy="sjf", records=path)
+    first = server.post(JFK, language="en")
+    second = server.post(silent_wav(45.0))
+    assert server.post(silent_wav(90.0)).status_code == 500
+    stop(server)
+
+    (run,) = read_runs([path])
+    header = run.header
+    assert (header.source, header.policy, header.preempt, header.num_workers) == ("server", "sjf", True, 2)
+    assert (header.engine, header.version, header.notes["kappa"]) == ("fake", __version__, 3.0)
+    assert header.started_at is not None
+    assert [one.id for one in run.records] == [reply.headers["x-request-id"] for reply in (first, second)]
+    assert [(one.audio_s, one.num_windows, one.num_tokens) for one in run.records] == [
+        (pytest.approx(11.0), 1, 90),
+        (pytest.approx(45.0), 2, 180),
+    ]
+    for one, reply in zip(run.records, (first, second), strict=True):
+        assert one.language == "en"
+        assert one.service_s == pytest.approx(float(reply.headers["x-sooner-service-s"]), abs=1e-3)
+        assert one.wait_s == pytest.approx(float(reply.headers["x-sooner-wait-s"]), abs=1e-3)
+        assert one.size_s == pytest.approx(float(reply.headers["x-sooner-size-s"]), abs=1e-3)
+        assert one.e2e_s == pytest.approx((one.wait_s or 0) + (one.service_s or 0))
+    (failure,) = run.failures
+    assert (failure.audio_s, failure.error) == (pytest.approx(90.0), "EngineError")
+    assert "too long for me" in failure.message
+
+
+def test_clients_that_leave_are_failures(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    server = serve(gated=True, records=path)
+    with pytest.raises(httpx.ReadTimeout):
+        server.client.post(
+            "/v1/audio/transcriptions",
+            data={"model": "whisper-1"},
+            files={"file": JFK.read_bytes()},
+            timeout=httpx.Timeout(30, read=0.3),
+        )
+    server.wait_for_queue(lambda queue: queue["num_cancelled"] == 1)
+    server.gate.open()
+    assert server.post(JFK).status_code == 200
+    stop(server)
+    (run,) = read_runs([path])
+    assert [(one.error, one.audio_s) for one in run.failures] == [("ClientLeft", pytest.approx(11.0))]
+    assert len(run.records) == 1
+
+
+def test_a_second_server_goes_on_with_the_file(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for policy in ("fcfs", "hrrn"):
+        server = serve(policy=policy, records=path)
+        assert server.post(JFK).status_code == 200
+        stop(server)
+    assert [(run.header.policy, len(run.records)) for run in read_runs([path])] == [("fcfs", 1), ("hrrn", 1)]
+
+
+def test_a_disk_that_fails_costs_the_log_and_nothing_else(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("only Linux has a disk that is always full")
+    server = serve(records=full)
+    assert [server.post(JFK).status_code for _ in range(3)] == [200, 200, 200]
+    stop(server)
+    told = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert len(told) == 1
+    assert "no more requests are recorded in /dev/full" in told[0].getMessage()
+
+
+def test_a_disk_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    goes_on = threading.Event()
+
+    class HangingWriter(records.RunWriter):
+        def write(self, line: object) -> None:
+            goes_on.wait(30)
+
+    monkeypatch.setattr(records, "_ContinuingWriter", HangingWriter)
+    monkeypatch.setattr(records, "_MAX_QUEUED", 4)
+    log = RecordLog(tmp_path / "records.jsonl", HEADER)
+    for number in range(20):
+        log.put(record(number))  # returns at once, or this test would take 30 s a line
+    assert not goes_on.is_set()
+    assert [one.getMessage() for one in caplog.records if "4 lines behind" in one.getMessage()] != []
+    assert len(caplog.records) == 1
+    goes_on.set()
+    log.close()
+
+
+def test_close_writes_what_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    log = RecordLog(path, HEADER)
+    for number in range(500):
+        log.put(record(number))
+    log.close()
+    (run,) = read_runs([path])
+    assert run.records == tuple(record(number) for number in range(500))
+
+
+def test_a_place_that_cannot_be_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "no-folder" / "records.jsonl"):
+        with pytest.raises(ConfigurationError, match="--records"):
+            ServeOptions(records=path)
