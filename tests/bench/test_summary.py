@@ -7,11 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from sooner.bench.summary import FIGURES, Goals, Goodput, Spread, changes_of, figures_of
+from sooner.bench.summary import FIGURES, Spread, changes_of, figures_of
 from sooner.bench.tables import tables_of
 from sooner.core.latency import LatencyRecord
 from sooner.evidence.comparison import Interval
 from sooner.evidence.run_file import Failure, Run, RunHeader
+from sooner.evidence.summary import Goals, Goodput
 
 
 def served(

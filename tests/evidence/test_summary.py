@@ -13,6 +13,7 @@ from sooner.core.latency import duration_bucket, summarise
 from sooner.evidence.report.sections import Offered, sections_of, shown
 from sooner.evidence.run_file import Run
 from sooner.evidence.summary import (
+    Goals,
     bucket_labels,
     bucket_numbers,
     columns_of,
@@ -88,16 +89,16 @@ def test_goodput_takes_each_by_its_limit_and_failures_as_missed() -> None:
     )
     run = Run(header=header(), records=records, failures=(failure(0),))
     columns = columns_of(run)
-    both = goodput_of([run], columns, slo_short_s=1.0, slo_s=15.0)
+    both = goodput_of([run], columns, Goals(short_s=1.0, other_s=15.0))
     assert both is not None
     assert (both.share, both.per_s) == (2 / 5, 2 / 20)
-    one_for_all = goodput_of([run], columns, slo_short_s=None, slo_s=15.0)
+    one_for_all = goodput_of([run], columns, Goals(other_s=15.0))
     assert one_for_all is not None
     assert one_for_all.share == 3 / 5
-    short_only = goodput_of([run], columns, slo_short_s=2.0, slo_s=None)
+    short_only = goodput_of([run], columns, Goals(short_s=2.0))
     assert short_only is not None
     assert short_only.share == 2 / 3
-    assert goodput_of([run], columns, slo_short_s=None, slo_s=None) is None
+    assert goodput_of([run], columns, Goals()) is None
 
 
 def test_residuals() -> None:

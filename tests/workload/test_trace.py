@@ -86,6 +86,26 @@ def test_a_json_log_is_a_trace(tmp_path: Path) -> None:
     ]
 
 
+RUN = """\
+{"kind": "run", "source": "server", "policy": "hrrn"}
+{"kind": "request", "id": "a", "audio_s": 4.0, "arrival_s": 70.5, "finished_s": 72.0, "num_tokens": 12}
+{"kind": "failure", "id": "b", "audio_s": 9.0, "arrival_s": 70.0, "failed_s": 71.0, "error": "HTTP 503"}
+"""
+
+
+def test_a_run_file_is_a_trace_of_what_was_sent(tmp_path: Path) -> None:
+    assert read_trace(written(tmp_path, "run.jsonl", RUN)) == [
+        TraceRequest(arrival_s=0.0, audio_s=9.0),
+        TraceRequest(arrival_s=0.5, audio_s=4.0, num_tokens=12),
+    ]
+
+
+def test_two_runs_are_not_one_trace(tmp_path: Path) -> None:
+    error = error_from(written(tmp_path, "runs.jsonl", RUN + RUN))
+    assert error.line == 4
+    assert "a second run begins here" in str(error)
+
+
 def test_a_relative_path_is_taken_from_the_folder_of_the_trace(tmp_path: Path) -> None:
     recording = clip_named("jfk").path
     rows = f"arrival_s\taudio_s\tpath\n0\t11\tnear/a.flac\n1\t11\t{recording}\n"

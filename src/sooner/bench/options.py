@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from sooner.bench.visits import Target
 from sooner.core.policy import policies, policy_named
 from sooner.errors import ConfigurationError
+from sooner.simulator.options import number_list
 
 __all__ = ["BenchOptions"]
 
@@ -86,10 +86,9 @@ class BenchOptions:
         names = [target.name for target in self.targets]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"each server needs a name of its own, not {', '.join(names)}")
-        if any(rate_per_s is not None and not 0 < rate_per_s < math.inf for rate_per_s in self.rates_per_s):
-            raise ConfigurationError(f"--rate must be numbers above 0, not {self.rate}")
-        if len(set(self.seed_numbers)) < len(self.seed_numbers):
-            raise ConfigurationError(f"--seeds names one twice: {self.seeds}; --rounds repeats them")
+        number_list("--seeds", self.seeds, int)
+        if self.rate is not None:
+            number_list("--rate", self.rate, float)
         if self.stream and any(target.url is None for target in self.targets):
             raise ConfigurationError("sooner serve does not stream yet; leave --stream out, or name a --server")
         if self.out.exists() and (not self.out.is_dir() or any(self.out.glob("*.jsonl"))):
@@ -121,26 +120,16 @@ class BenchOptions:
     @property
     def rates_per_s(self) -> list[float | None]:
         """Requests a second, one number for each pass; a ``None`` where the workload brings its own."""
-        return [None] if self.rate is None else [*_numbers("--rate", self.rate, float)]
+        return [None] if self.rate is None else [*number_list("--rate", self.rate, float)]
 
     @property
     def seed_numbers(self) -> list[int]:
         """The seeds."""
-        return _numbers("--seeds", self.seeds, int)
+        return number_list("--seeds", self.seeds, int)
 
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _numbers(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
-    try:
-        numbers = [kind(part) for part in _split(text)]
-    except ValueError:
-        numbers = []
-    if not numbers:
-        raise ConfigurationError(f"{option} must be numbers with commas between them, not {text!r}")
-    return numbers
 
 
 def _target(text: str) -> Target:

@@ -20,7 +20,7 @@ from sooner.bench.client import PLAIN_TEXT, Caller
 from sooner.bench.embedded import EmbeddedServer
 from sooner.bench.load import Load, Watcher, measure, plan_load, warm_up
 from sooner.bench.options import BenchOptions
-from sooner.bench.summary import Goals, TargetFigures, changes_of, figures_of
+from sooner.bench.summary import TargetFigures, changes_of, figures_of
 from sooner.bench.tables import tables_of
 from sooner.bench.visits import Target, Visit, visits_of
 from sooner.core.latency import LatencyRecord
@@ -28,6 +28,7 @@ from sooner.core.policy import policy_named
 from sooner.evidence.comparison import Interval
 from sooner.evidence.machine import source_commit, this_machine
 from sooner.evidence.run_file import Failure, Run, RunHeader
+from sooner.evidence.summary import Goals
 from sooner.workload.make import describe, make_trace
 from sooner.workload.options import WorkloadOptions
 from sooner.workload.trace import TraceRequest

@@ -10,34 +10,15 @@ import numpy as np
 
 from sooner.core.latency import LatencyRecord, LatencySummary, by_duration_bucket, percentile, summarise
 from sooner.evidence.comparison import Figure, Interval, Pair, change_interval, mean, percent
-from sooner.evidence.run_file import Failure, Run
+from sooner.evidence.run_file import Run
+from sooner.evidence.summary import Goals, Goodput, columns_of, goodput_of, joined, span_s
 
-__all__ = ["FIGURES", "Goals", "Goodput", "Spread", "TargetFigures", "changes_of", "figures_of"]
+__all__ = ["FIGURES", "Spread", "TargetFigures", "changes_of", "figures_of"]
 
 FIGURES: Mapping[str, Figure] = {"mean": mean, "P50": percent(50), "P90": percent(90), "P99": percent(99)}
 """What is compared between servers, of the end-to-end times."""
 
-_SHORT_S = 30.0
 _RNG_SEED = 0  # equal runs give equal intervals
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goals:
-    """Which end-to-end times are good.
-
-    Attributes:
-        short_s: limit for recordings of at most 30 s, seconds; ``None``: ``other_s`` is theirs too.
-        other_s: limit for all others, ``None`` for none.
-    """
-
-    short_s: float | None = None
-    other_s: float | None = None
-
-    def limit_s(self, audio_s: float) -> float | None:
-        """The limit for a recording of ``audio_s`` seconds, ``None`` where it has none."""
-        if audio_s <= _SHORT_S and self.short_s is not None:
-            return self.short_s
-        return self.other_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +27,6 @@ class Spread:
 
     p50_s: float
     p90_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goodput:
-    """What was served in time.
-
-    Attributes:
-        share: of the requests that have a limit, failed ones included.
-        per_s: such requests a second.
-    """
-
-    share: float
-    per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +74,7 @@ def figures_of(runs: Sequence[Run], goals: Goals) -> TargetFigures:
     """The figures of runs of one server at one rate; at least one run."""
     records = [record for run in runs for record in run.records]
     errors = Counter(failure.error for run in runs for failure in run.failures)
-    span_s = max(sum(_span_s(run) for run in runs), 1e-9)
+    seconds = max(sum(map(span_s, runs)), 1e-9)
     rates = _known(records, lambda record: record.word_error_rate)
     return TargetFigures(
         policy=runs[0].header.policy,
@@ -117,9 +85,9 @@ def figures_of(runs: Sequence[Run], goals: Goals) -> TargetFigures:
         by_length={label: summarise(some) for label, some in by_duration_bucket(records).items()},
         ttft=_spread(_known(records, lambda record: record.ttft_s)),
         wait=_spread(_known(records, lambda record: record.wait_s)),
-        requests_per_s=len(records) / span_s,
-        audio_s_per_s=sum(record.audio_s for record in records) / span_s,
-        goodput=_goodput(runs, goals, span_s),
+        requests_per_s=len(records) / seconds,
+        audio_s_per_s=sum(record.audio_s for record in records) / seconds,
+        goodput=goodput_of(runs, joined([columns_of(run) for run in runs]), goals),
         errors=dict(sorted(errors.items())),
         word_error_rate=_pooled_word_error_rate(runs),
         mean_word_error_rate=sum(rates) / len(rates) if rates else None,
@@ -134,28 +102,6 @@ def _known(records: Sequence[LatencyRecord], get: Callable[[LatencyRecord], floa
 
 def _spread(values: Sequence[float]) -> Spread | None:
     return Spread(p50_s=percentile(values, 50), p90_s=percentile(values, 90)) if values else None
-
-
-def _span_s(run: Run) -> float:
-    ends_s = [one.finished_s for one in run.records] + [one.failed_s for one in run.failures]
-    return max(ends_s) - min(one.arrival_s for one in _requests(run))
-
-
-def _requests(run: Run) -> list[LatencyRecord | Failure]:
-    return [*run.records, *run.failures]
-
-
-def _goodput(runs: Sequence[Run], goals: Goals, span_s: float) -> Goodput | None:
-    requests = [one for run in runs for one in _requests(run)]
-    limits_s = [goals.limit_s(one.audio_s) for one in requests]
-    num_limited = sum(limit_s is not None for limit_s in limits_s)
-    if not num_limited:
-        return None
-    num_good = sum(
-        isinstance(one, LatencyRecord) and limit_s is not None and one.e2e_s <= limit_s
-        for one, limit_s in zip(requests, limits_s, strict=True)
-    )
-    return Goodput(share=num_good / num_limited, per_s=num_good / span_s)
 
 
 def _pooled_word_error_rate(runs: Sequence[Run]) -> float | None:

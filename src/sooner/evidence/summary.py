@@ -20,6 +20,7 @@ __all__ = [
     "ONE_WINDOW_S",
     "Columns",
     "Depth",
+    "Goals",
     "Goodput",
     "Residuals",
     "bucket_labels",
@@ -29,6 +30,7 @@ __all__ = [
     "goodput_of",
     "joined",
     "residuals_of",
+    "span_s",
     "summary_of",
 ]
 
@@ -172,6 +174,25 @@ def depth_of(run: Run, *, num_stretches: int = 300) -> Depth | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """Which E2E times are in time.
+
+    Attributes:
+        short_s: limit for recordings of at most 30 s, seconds; ``None``: ``other_s`` is theirs too.
+        other_s: limit for all others, ``None`` for none.
+    """
+
+    short_s: float | None = None
+    other_s: float | None = None
+
+    def limits_s(self, audio_s: Values) -> Values:
+        """The limit of each length, seconds; NaN where it has none."""
+        short_s = self.other_s if self.short_s is None else self.short_s
+        short, other = (np.nan if limit_s is None else limit_s for limit_s in (short_s, self.other_s))
+        return np.where(audio_s <= ONE_WINDOW_S, short, other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
     """What was served in time.
 
@@ -184,32 +205,25 @@ class Goodput:
     per_s: float
 
 
-def goodput_of(
-    runs: Sequence[Run], served: Columns, *, slo_short_s: float | None, slo_s: float | None
-) -> Goodput | None:
+def goodput_of(runs: Sequence[Run], served: Columns, goals: Goals) -> Goodput | None:
     """Share and rate of requests whose E2E keeps its limit; ``None`` where no request has one.
 
     Args:
         runs: the runs, for their failures and how long they took.
         served: their served requests.
-        slo_short_s: limit for recordings of at most 30 s, seconds; ``None``: ``slo_s`` is for them too.
-        slo_s: limit for all others, ``None`` for no limit.
+        goals: the limits.
     """
-    short = slo_s if slo_short_s is None else slo_short_s
-    limits = np.where(
-        served.audio_s <= ONE_WINDOW_S, np.nan if short is None else short, np.nan if slo_s is None else slo_s
-    )
-    failed = [failure for run in runs for failure in run.failures]
-    num_failed = sum((short if one.audio_s <= ONE_WINDOW_S else slo_s) is not None for one in failed)
-    num_limited = int((~np.isnan(limits)).sum()) + num_failed
+    limits_s = goals.limits_s(served.audio_s)
+    failed_s = np.array([failure.audio_s for run in runs for failure in run.failures], dtype=np.float64)
+    num_limited = int((~np.isnan(limits_s)).sum()) + int((~np.isnan(goals.limits_s(failed_s))).sum())
     if not num_limited:
         return None
-    num_met = int((served.e2e_s <= limits).sum())
-    span_s = sum(_span_s(run) for run in runs)
-    return Goodput(share=num_met / num_limited, per_s=num_met / max(span_s, 1e-9))
+    num_met = int((served.e2e_s <= limits_s).sum())
+    return Goodput(share=num_met / num_limited, per_s=num_met / max(sum(map(span_s, runs)), 1e-9))
 
 
-def _span_s(run: Run) -> float:
+def span_s(run: Run) -> float:
+    """Seconds from the first arrival to the last end of a run; 0 where nothing was sent."""
     ends = [one.finished_s for one in run.records] + [one.failed_s for one in run.failures]
     begins = [one.arrival_s for one in run.records] + [one.arrival_s for one in run.failures]
     return max(ends) - min(begins) if ends else 0.0

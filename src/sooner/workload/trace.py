@@ -31,6 +31,7 @@ _MAX_ARRIVAL_S = 1e11  # the year 5138; milliseconds since 1970 are beyond it
 _ARRIVAL_NAMES = ("arrival_s", "arrival", "at_s")
 _TOKEN_NAMES = ("num_tokens", "tokens")
 _WRITTEN_NAMES = ("arrival_s", "audio_s", "num_tokens", "language", "path", "transcript")
+_RUN_HEADER = "run"  # a header's kind in run files, see sooner.evidence.run_file
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _Row = Mapping[str, Any]
 _Parsed = TypeVar("_Parsed")
@@ -61,7 +62,7 @@ def read_trace(path: Path) -> list[TraceRequest]:
     """Read a trace: ``.csv``, ``.tsv``, anything else as JSONL. Sorted by arrival, which then begins at 0.
 
     The arrival is a number of seconds on any clock; a relative ``path`` is taken from the trace's folder. Other
-    columns are passed over.
+    columns are passed over. A run file of one run is a trace too.
 
     Raises:
         TraceError: the file cannot be read, or a line is not a request; says which line and why.
@@ -106,9 +107,22 @@ def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
         if delimiter := _DELIMITERS.get(path.suffix.lower()):
             yield from _table_rows(path, file, delimiter)
             return
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield number, _json_object(path, number, line)
+        yield from _json_rows(path, file)
+
+
+def _json_rows(path: Path, file: TextIO) -> Iterator[tuple[int, _Row]]:
+    """Each object; a run file's header is passed over, and its requests, served or not, are what was sent."""
+    num_runs = 0
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        row = _json_object(path, number, line)
+        if row.get("kind") == _RUN_HEADER:
+            num_runs += 1
+            if num_runs > 1:
+                raise TraceError(path=path, line=number, reason="a second run begins here; a trace is of one run")
+        else:
+            yield number, row
 
 
 def _table_rows(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, _Row]]:

@@ -14,9 +14,9 @@ from sooner.evidence.report.paired import Comparison
 from sooner.evidence.report.sections import Cell, Offered, Section
 from sooner.evidence.report.style import Panel, file_name
 from sooner.evidence.report.tables import Table
-from sooner.evidence.summary import Columns, depth_of, goodput_of, joined
+from sooner.evidence.summary import Columns, Goals, depth_of, goodput_of, joined
 
-__all__ = ["Chapter", "Options", "Work", "chapters_of"]
+__all__ = ["Chapter", "Work", "chapters_of"]
 
 _MAX_LOADS = 4
 _PERCENTILES = (50, 90, 95, 99)
@@ -43,14 +43,6 @@ class Chapter:
     tables: tuple[Table, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Limits for goodput, seconds; ``None`` for no limit."""
-
-    slo_short_s: float | None
-    slo_s: float | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Work:
     """What the chapters of one section are made from.
@@ -65,7 +57,7 @@ class Work:
     sheet: Sheet
     section: Section
     comparisons: tuple[Comparison, ...]
-    options: Options
+    goals: Goals
 
     @property
     def loads(self) -> list[Offered]:
@@ -281,8 +273,8 @@ def _prediction(work: Work) -> Chapter | None:
 
 
 def _goodput(work: Work) -> Chapter | None:
-    short, longer = work.options.slo_short_s, work.options.slo_s
-    table = tables.goodput_table(work.sheet.prefix, work.section, slo_short_s=short, slo_s=longer)
+    short, longer = work.goals.short_s, work.goals.other_s
+    table = tables.goodput_table(work.sheet.prefix, work.section, work.goals)
     if not table.rows:
         return None
     limits = [
@@ -293,7 +285,7 @@ def _goodput(work: Work) -> Chapter | None:
     sentences = [
         words.goodput_sentence(cell.policy, goodput)
         for cell in work.section.at(work.section.offered[-1])
-        if (goodput := goodput_of(cell.runs, cell.served, slo_short_s=short, slo_s=longer))
+        if (goodput := goodput_of(cell.runs, cell.served, work.goals))
     ]
     return Chapter(
         id="goodput",

@@ -16,13 +16,14 @@ from sooner import __version__
 from sooner.errors import ConfigurationError
 from sooner.evidence.options import ReportOptions
 from sooner.evidence.report import words
-from sooner.evidence.report.chapters import Chapter, Options, Work, chapters_of
+from sooner.evidence.report.chapters import Chapter, Work, chapters_of
 from sooner.evidence.report.figures import Sheet
 from sooner.evidence.report.paired import Comparison, compare
 from sooner.evidence.report.sections import Offered, Section, sections_of, shown
 from sooner.evidence.report.style import COLOURS, Palette
 from sooner.evidence.report.tables import save_table, value_words
 from sooner.evidence.run_file import Run
+from sooner.evidence.summary import Goals
 
 __all__ = ["write_report"]
 
@@ -105,7 +106,7 @@ def _part(number: int, section: Section, options: ReportOptions, palette: Palett
         sheet=Sheet(folder=options.out / "figures", prefix=prefix, palette=palette),
         section=section,
         comparisons=tuple(comparisons),
-        options=Options(slo_short_s=options.slo_short_s, slo_s=options.slo_s),
+        goals=Goals(short_s=options.slo_short_s, other_s=options.slo_s),
     )
     chapters = tuple(chapters_of(work))
     for chapter in chapters:

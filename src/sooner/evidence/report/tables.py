@@ -16,6 +16,7 @@ from sooner.evidence.report.sections import Cell, Section, shown
 from sooner.evidence.report.words import change_words, number
 from sooner.evidence.summary import (
     Depth,
+    Goals,
     bucket_labels,
     bucket_numbers,
     goodput_of,
@@ -232,12 +233,12 @@ def failure_table(prefix: str, section: Section) -> Table:
     return Table(name=f"{prefix}-failures", columns=columns, rows=tuple(rows))
 
 
-def goodput_table(prefix: str, section: Section, *, slo_short_s: float | None, slo_s: float | None) -> Table:
+def goodput_table(prefix: str, section: Section, goals: Goals) -> Table:
     """What was served in time."""
     rows = []
     for offered in section.offered:
         for cell in section.at(offered):
-            goodput = goodput_of(cell.runs, cell.served, slo_short_s=slo_short_s, slo_s=slo_s)
+            goodput = goodput_of(cell.runs, cell.served, goals)
             if goodput is not None:
                 rows.append((offered.label, cell.policy, 100 * goodput.share, goodput.per_s))
     columns = ("load", "policy", "% in time", "in time, requests/s")
