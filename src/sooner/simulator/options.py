@@ -30,7 +30,7 @@ def number_list(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
         numbers = []
     if not numbers or not all(0 < number < math.inf for number in numbers) or len(set(numbers)) < len(numbers):
         raise ConfigurationError(
-            f"{option} must be different numbers above 0 with commas between them, not {text!r}"
+            f"{option} must be different numbers above 0, with commas between them, not {text!r}"
         )
     return numbers
 
