@@ -51,12 +51,16 @@ def pilot() -> Profile:
     """A first profile, from a light load."""
     with tempfile.TemporaryDirectory(prefix="sooner-pilot-") as folder:
         out = Path(folder) / "runs"
-        run_bench(BenchOptions(policies="fcfs", rate="0.8", seeds="99", out=out), replace(WORKLOAD, requests=60))
+        light = replace(WORKLOAD, requests=60, file_share=0.1, max_file_s=180.0)
+        run_bench(BenchOptions(policies="fcfs", rate="0.8", seeds="99", out=out), light)
         return run_calibrate([out], CalibrateOptions(out=Path(folder) / "pilot.json"))
 
 
 def rate_at(profile: Profile, load: float) -> float:
-    recordings = [one for seed in SEEDS for one in make_trace(WORKLOAD, rate_per_s=1.0, seed=seed)]
+    """The rate; tokens by the profile's κ, because the model emits more of them than a reference text has."""
+    recordings = [
+        replace(one, num_tokens=None) for seed in SEEDS for one in make_trace(WORKLOAD, rate_per_s=1.0, seed=seed)
+    ]
     return round(load * capacity_per_s(profile, recordings), 3)
 
 
