@@ -54,6 +54,44 @@ def test_policies() -> None:
     assert all(len(line.split()) > 4 for line in lines)
 
 
+def test_profiles() -> None:
+    lines = sooner("profiles").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["a100-large-v3", "a100-medium", "embedded-tiny"]
+
+
+def test_help_names_every_command() -> None:
+    text = sooner("--help").stdout
+    for command in ("serve", "demo", "bench", "simulate", "plan", "calibrate", "report", "policies", "profiles"):
+        assert re.search(rf"^│ {command} ", text, flags=re.MULTILINE), command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["simulate", "--profile", "h100"], "engine profile h100: there is no such file"),
+        (["simulate", "--workload", "gone.csv"], "trace gone.csv: No such file or directory"),
+        (["simulate", "--policies", "lifo"], "unknown scheduling policy 'lifo'"),
+        (["plan", "--goal", "fast"], "--goal must read like"),
+        (["plan", "--workload", "clips"], "need a rate"),
+        (["report", "gone"], "run gone: "),
+        (["calibrate", "gone.jsonl"], "gone.jsonl"),
+        (["bench", "--seeds", "a"], "--seeds must be different numbers"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(arguments: list[str], message: str) -> None:
+    result = sooner(*arguments)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_environment_is_the_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SOONER_WORKERS is meant for the server; a simulation must not change with it."""
+    monkeypatch.setenv("SOONER_WORKERS", "many")
+    assert sooner("simulate", "--requests", "20", "--seeds", "1").returncode == 0
+
+
 def test_help_names_every_option() -> None:
     text = sooner("serve", "--help").stdout
     for option in (

@@ -88,7 +88,9 @@ def test_a_bare_install_brings_nothing_along() -> None:
     assert {"serve", "tiny", "test", "dev"} <= project["optional-dependencies"].keys()
 
 
-@pytest.mark.parametrize("document", ["flow.md", "design.md", "vllm.md", "vllm-notes.md", "workloads.md", "simulate.md", "report.md"])
+@pytest.mark.parametrize(
+    "document", ["flow.md", "design.md", "vllm.md", "vllm-notes.md", "workloads.md", "simulate.md", "report.md"]
+)
 def test_names_in_the_documents_exist(document: str) -> None:
     """Every `sooner...` name in backticks can be imported or is an attribute of what can.
 
