@@ -93,7 +93,7 @@ class Cell:
     value_s: float
     base_s: float
     change: Interval
-    single_runs: Interval
+    single_runs: tuple[float, float]
     published: float | None
 
     @property
@@ -104,7 +104,7 @@ class Cell:
     @property
     def is_within_single_runs(self) -> bool:
         assert self.published is not None
-        return self.single_runs.low <= self.published <= self.single_runs.high
+        return self.single_runs[0] <= self.published <= self.single_runs[1]
 
 
 def serve(traffic: Traffic) -> dict[str, list[Run]]:
@@ -169,9 +169,10 @@ def mean_interval(values: Values) -> Interval:
     return Interval(value=float(values.mean()), low=float(low), high=float(high))
 
 
-def middle_90(values: Values) -> Interval:
-    low, middle, high = np.percentile(values, [5, 50, 95])
-    return Interval(value=float(middle), low=float(low), high=float(high))
+def middle_90(values: Values) -> tuple[float, float]:
+    """From the 5th to the 95th percentile."""
+    low, high = np.percentile(values, [5, 95])
+    return float(low), float(high)
 
 
 def read_published() -> dict[tuple[str, str, str], float]:
@@ -338,8 +339,8 @@ def why(cell: Cell) -> str:
         )
     if cell.traffic.rate_per_s in (20, 23):
         return (
-            "Near saturation, where a few per cent of capacity decide: see the last table, in which less capacity "
-            "and steps that do not lengthen come closer."
+            "Near saturation, where the engine's details decide: with steps that do not lengthen with what runs "
+            "(last table) it comes closer."
         )
     return "Not explained."
 
@@ -437,7 +438,7 @@ def comparison(
         lines.append(
             f"| {cell.traffic.workload} | {rate} | {cell.policy} | {cell.figure} | {cell.published:+g} | "
             f"{cell.change.value:+.1f} [{cell.change.low:+.1f}, {cell.change.high:+.1f}] | "
-            f"{cell.single_runs.low:+.0f} to {cell.single_runs.high:+.0f} | "
+            f"{cell.single_runs[0]:+.0f} to {cell.single_runs[1]:+.0f} | "
             f"{cell.change.value - cell.published:+.1f} | {why(cell)} |"
         )
     lines += [
@@ -483,7 +484,7 @@ def write_cells(cells: Sequence[Cell]) -> None:
             writer.writerow(
                 [traffic.model, traffic.workload, traffic.rate_per_s or "burst", cell.policy, cell.figure]
                 + [f"{value:.4f}" for value in (cell.base_s, cell.value_s)]
-                + [f"{value:.2f}" for value in (change.value, change.low, change.high, singles.low, singles.high)]
+                + [f"{value:.2f}" for value in (change.value, change.low, change.high, *singles)]
                 + ["" if cell.published is None else f"{cell.published:g}"]
             )
 
@@ -561,8 +562,8 @@ def draw_changes(cells: Sequence[Cell]) -> None:
                 ax.plot(rates, [cell.change.value for cell in some], color=colour, label=policy)
                 ax.fill_between(
                     rates,
-                    [cell.single_runs.low for cell in some],
-                    [cell.single_runs.high for cell in some],
+                    [cell.single_runs[0] for cell in some],
+                    [cell.single_runs[1] for cell in some],
                     color=colour,
                     alpha=0.15,
                     linewidth=0,

@@ -29,7 +29,7 @@ def main() -> None:
     """Entry point of the console script."""
     try:
         make_cli()()
-    except SoonerError as error:
+    except (SoonerError, OSError) as error:  # OSError: a disk that is full, a folder that is not to be written to
         sys.exit(f"sooner: {error}")
 
 
@@ -187,10 +187,8 @@ def _add_simulating(app: "App") -> None:
 
 def run_load_generator(options: "BenchOptions", traffic: "WorkloadOptions") -> None:
     """Measure; a stop signal ends it as a Ctrl-C does, with the servers that it started."""
-    try:
+    with needs_extra("bench", "sooner bench"):
         from sooner.bench.run import run_bench
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(extra="bench", feature="sooner bench") from error
     _raise_open_files_limit()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     run_bench(options, traffic)
@@ -198,10 +196,8 @@ def run_load_generator(options: "BenchOptions", traffic: "WorkloadOptions") -> N
 
 def run_server(options: "ServeOptions") -> None:
     """Load the model, serve until a stop signal, and close without losing a reply."""
-    try:
+    with needs_extra("serve", "sooner serve"):
         from sooner.server.app import Server, load_engine, make_app
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(extra="serve", feature="sooner serve") from error
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     _raise_open_files_limit()

@@ -215,6 +215,45 @@ def test_victim_is_the_policys_choice_among_running_jobs() -> None:
     assert s.victim(0.1).id == "file"
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "sjf", "hrrn"])
+def test_peek_shows_what_next_hands_out(policy: str) -> None:
+    s = scheduler(policy)
+    assert s.peek(0.0) is None
+    for name, audio_s in (("file", 300.0), ("clip", 3.0), ("song", 20.0)):
+        s.submit(job(name, audio_s=audio_s))
+    while (shown := s.peek(1.0)) is not None:
+        assert s.peek(1.0) is shown
+        assert s.num_waiting + s.statistics().num_running == 3
+        assert s.next(1.0) is shown
+    assert s.num_waiting == 0
+
+
+def test_peek_shows_a_job_that_resumes() -> None:
+    s = scheduler("fcfs")
+    s.submit(job("file", audio_s=300.0))
+    s.submit(job("clip", arrival_s=0.1))
+    s.next(0.0)
+    run_one_window(s, "file", left_s=270.0, now_s=1.0)
+    assert s.peek(1.0).id == s.next(1.0).id == "file"
+
+
+def test_the_rest_of_a_job_keeps_its_place_and_is_never_refused() -> None:
+    """Served in parts elsewhere: the second part ranks by what is left, under the first one's number."""
+    s = scheduler("sjf", limits=Limits(max_waiting=2))
+    whole = job("first part", audio_s=90.0)
+    number = s.submit(whole)
+    s.next(0.0)
+    assert s.submit(job("equal", audio_s=60.0)) == number + 1
+    s.submit(job("clip"))
+    with pytest.raises(QueueFullError):
+        s.submit(job("another"))
+    rest = job("second part", audio_s=90.0)
+    assert s.submit(rest, remaining=ESTIMATOR.estimate(60.0), sequence=number) == number
+    assert s.statistics().num_refused == 1
+    assert [s.next(1.0).id for _ in range(3)] == ["clip", "second part", "equal"]
+    s.check()
+
+
 class LifeOfJobs(RuleBasedStateMachine):
     """Random drivers with several workers: nothing is lost, doubled or served out of order."""
 

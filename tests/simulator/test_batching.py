@@ -136,7 +136,7 @@ def test_every_finish_equals_the_naive_simulators(
 
 def test_m_d_1() -> None:
     """Where a step only admits, the engine is one server with constant service: Pollaczek–Khinchine."""
-    engine = profile(step_s=0.0, running_step_s=0.0, admission_s=1.0)
+    engine = profile(step_s=1e-9, running_step_s=0.0, admission_s=1.0)
     rate_per_s, num = 0.5, 100_000
     gaps_s = [-math.log1p(-(n + 0.5) / num) / rate_per_s for n in range(num)]
     random.Random(3).shuffle(gaps_s)

@@ -97,7 +97,16 @@ def test_what_is_refused_meets_no_goal() -> None:
     engine = EngineOptions(max_queue=2)
     advice = advise(PROFILE, burst, goals, policy="fcfs", engine=engine, max_replicas=8)
     assert advice.num_replicas == 2
-    assert advise(PROFILE, burst, goals, policy="fcfs", engine=engine, max_replicas=1).num_replicas is None
+    too_few = advise(PROFILE, burst, goals, policy="fcfs", engine=engine, max_replicas=1)
+    assert too_few.num_replicas is None
+    assert too_few.values_s == {"P50 all ≤ 100 s": None}
+
+
+def test_a_burst_cannot_grow() -> None:
+    burst = {1: requests(*[0.0] * 6)}
+    goals = [Goal(percent=100, among="all", limit_s=100)]
+    advice = advise(PROFILE, burst, goals, policy="fcfs", engine=ENGINE, max_replicas=1)
+    assert (advice.num_replicas, advice.growth) == (1, None)
 
 
 def test_every_seed_must_meet_the_goal() -> None:
@@ -132,6 +141,7 @@ def advice(policy: str, num_replicas: int | None, growth: float | None = 1.5) ->
             "hrrn with 1 replica meets the goals and carries at least 8 times the traffic; fcfs more than 64.",
         ),
         ([advice("sjf", 3)], "sjf with 3 replicas meets the goals and carries 1.50 times the traffic."),
+        ([advice("sjf", 3, None)], "sjf with 3 replicas meets the goals."),
         (
             [advice("sjf", None, None)],
             "No policy meets the goals with 64 replicas: relax a goal, or take a faster engine.",

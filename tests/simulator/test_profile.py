@@ -93,7 +93,7 @@ def test_an_engine_that_takes_no_time_is_refused(tmp_path: Path) -> None:
     numbers = {name: {"value": 0, "origin": ""} for name in ("step_s", "running_step_s", "admission_s")}
     path = tmp_path / "free.json"
     path.write_text(json.dumps(WORKERS | {"engine": "batching", "values": numbers}))
-    with pytest.raises(ProfileError, match="step_s and admission_s are both 0"):
+    with pytest.raises(ProfileError, match="step_s and running_step_s are both 0"):
         load_profile(str(path))
 
 

@@ -45,7 +45,7 @@ def test_options_that_contradict_each_other(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="an engine that batches"):
         EngineOptions(profile="a100-large-v3", workers=2).load_profile()
     with pytest.raises(UnknownPolicyError):
-        run_simulate(EngineOptions(policies="lifo"), SimulateOptions(), CLIPS)
+        EngineOptions(policies="lifo")
     with pytest.raises(ProfileError, match="none ships"):
         run_simulate(EngineOptions(profile="nowhere.json"), SimulateOptions(), CLIPS)
 
@@ -63,7 +63,7 @@ def test_every_load_policy_and_seed_is_kept(tmp_path: Path, capsys: pytest.Captu
     assert {(one.policy, one.load, one.seed) for one in headers} == {
         (policy, load, seed) for policy in ("fcfs", "sjf") for load in (0.5, 0.9) for seed in (4, 5)
     }
-    assert {one.workload for one in headers} == {"clips: test-clean clips, Poisson arrivals"}
+    assert {one.workload for one in headers} == {"clips: test-clean utterances, Poisson arrivals"}
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:4] for line in lines if line.strip().startswith("load")] == [
         ["load", load, policy, "120/120"] for load in ("0.5", "0.9") for policy in ("fcfs", "sjf")
@@ -109,6 +109,37 @@ def test_a_queue_with_a_bound_refuses(tmp_path: Path, capsys: pytest.CaptureFixt
         WorkloadOptions(workload=str(path)),
     )
     assert "5/10" in capsys.readouterr().out
+
+
+def test_a_burst_has_no_rate(tmp_path: Path) -> None:
+    burst = WorkloadOptions(workload="clips", arrivals="burst", requests=20)
+    with pytest.raises(ConfigurationError, match="a burst has no rate"):
+        run_simulate(EngineOptions(), SimulateOptions(rates="5"), burst)
+    run_simulate(EngineOptions(policies="sjf"), SimulateOptions(seeds="1", out=tmp_path / "runs"), burst)
+    (run,) = read_runs([tmp_path / "runs"])
+    assert (run.header.rate_per_s, run.header.load) == (None, None)
+
+
+def test_a_trace_is_played_once_however_many_seeds(tmp_path: Path) -> None:
+    """The same requests three times would look like three times the evidence."""
+    path = tmp_path / "trace.csv"
+    write_trace(path, [TraceRequest(arrival_s=float(n), audio_s=5.0) for n in range(600)])
+    options = SimulateOptions(seeds="1,2,3", out=tmp_path / "runs")
+    run_simulate(EngineOptions(policies="fcfs"), options, WorkloadOptions(workload=str(path)))
+    (run,) = read_runs([tmp_path / "runs"])
+    assert run.header.num_requests == 600
+
+
+def test_an_engine_that_batches_has_no_choice_of_preemption() -> None:
+    engine = EngineOptions(profile="a100-large-v3", preempt=False)
+    with pytest.raises(ConfigurationError, match="a100-large-v3 batches"):
+        run_simulate(engine, SimulateOptions(), CLIPS)
+
+
+@pytest.mark.parametrize("policies", ["", ",", "sjf,sjf"])
+def test_a_list_of_policies_has_different_ones(policies: str) -> None:
+    with pytest.raises(ConfigurationError, match="--policies must be different policies"):
+        EngineOptions(policies=policies)
 
 
 def test_nothing_served_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,13 +166,14 @@ class Scheduler:
         """Whether a worker has this job now."""
         return job_id in self._running
 
-    def submit(self, job: Job, *, remaining: Estimate | None = None) -> None:
-        """Admit a job.
+    def submit(self, job: Job, *, remaining: Estimate | None = None, sequence: int | None = None) -> int:
+        """Admit a job and return its admission number.
 
         Args:
             job: the job.
             remaining: what is left of it, where a part is served already: that part was admitted, so no limit
                 refuses the rest. ``None``: all of it.
+            sequence: the admission number it had then, which it keeps. ``None``: the next one.
 
         Raises:
             AudioTooLongError, QueueFullError, BacklogTooLargeError: refused; nothing changed.
@@ -183,15 +184,17 @@ class Scheduler:
         if remaining is None:
             self._refuse_over_limits(job)
         self._num_submitted += 1
+        sequence = self._num_submitted if sequence is None else sequence
         ticket = Ticket(
             id=job.id,
             arrival_s=job.arrival_s,
             size_s=job.size_s,
             remaining_s=job.size_s if remaining is None else remaining.size_s,
-            sequence=self._num_submitted,
+            sequence=sequence,
         )
         self._records[job.id] = _Record(job, ticket)
         self._enqueue(ticket)
+        return sequence
 
     def check_room(self) -> None:
         """Raise what ``submit`` would raise for any job now: a driver can refuse before it receives one."""
@@ -215,6 +218,13 @@ class Scheduler:
     def _enqueue(self, ticket: Ticket) -> None:
         self._queue.push(ticket)
         self._waiting_work_s += ticket.remaining_s
+
+    def peek(self, now_s: float) -> Job | None:
+        """The job that ``next`` would hand out at ``now_s``, left where it is; ``None`` where nothing waits."""
+        if self._resume:
+            return self._records[self._resume[0]].job
+        ticket = self._queue.peek(now_s)
+        return None if ticket is None else self._records[ticket.id].job
 
     def next(self, now_s: float) -> Job | None:
         """Hand the job to serve now to a worker; ``None`` where nothing waits."""

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sooner.core.estimator import WINDOW_S, Estimator
-from sooner.core.job import Estimate, Job
+from sooner.core.job import Estimate, Job, Ticket
 from sooner.core.latency import LatencyRecord
-from sooner.core.scheduler import Scheduler
+from sooner.core.policy import Policy
+from sooner.core.scheduler import Limits, Scheduler
 from sooner.errors import AdmissionError
 from sooner.evidence.run_file import Failure
 from sooner.simulator.profile import BatchingProfile
@@ -33,57 +35,48 @@ __all__ = ["serve_by_batching"]
 
 
 def serve_by_batching(
-    trace: Iterable[TraceRequest], scheduler: Scheduler, profile: BatchingProfile
+    trace: Iterable[TraceRequest], policy: Policy, profile: BatchingProfile, *, limits: Limits | None = None
 ) -> Iterator[LatencyRecord | Failure]:
     """Serve a trace, which comes in order of arrival, and yield each request as it ends.
 
     Steps in which nobody waits are taken together up to the next arrival or end. O(log running) an admission
     beside the scheduler; with bounded memory O(running) a step.
     """
-    engine = _BatchingEngine(scheduler, profile)
+    engine = _BatchingEngine(policy, profile, limits)
     estimator = profile.estimator()
-    uploads = (_Upload.of(number, request, profile, estimator) for number, request in enumerate(trace))
+    uploads = (_upload(f"{number}", request, profile, estimator) for number, request in enumerate(trace))
     upcoming = next(uploads, None)
     now_s = 0.0
     while upcoming is not None or engine.is_busy:
         if upcoming is not None and not engine.is_busy:
-            now_s = max(now_s, upcoming.progress.request.arrival_s)
-        while upcoming is not None and upcoming.progress.request.arrival_s <= now_s:
+            now_s = max(now_s, upcoming.request.arrival_s)
+        while upcoming is not None and upcoming.request.arrival_s <= now_s:
             try:
                 engine.submit(upcoming)
             except AdmissionError as error:
                 yield upcoming.progress.refused(error, now_s)
             upcoming = next(uploads, None)
         if engine.is_busy:
-            until_s = math.inf if upcoming is None else upcoming.progress.request.arrival_s
+            until_s = math.inf if upcoming is None else upcoming.request.arrival_s
             now_s, ended = engine.step(now_s, until_s)
             yield from ended
 
 
 @dataclass(slots=True)
 class _Upload:
-    """A request, and how many of its windows are where."""
+    """A request, and which of its windows wait."""
 
     progress: Progress
-    estimate: Estimate
-    num_submitted: int = 0
+    predicted_tokens: int
+    waiting: list[_Window] = field(default_factory=list)  # by number; the first one stands in the queue
+    sequence: int | None = None
     num_ended: int = 0
     num_running: int = 0
     running_since_s: float = 0.0
 
-    @classmethod
-    def of(cls, number: int, request: TraceRequest, profile: BatchingProfile, estimator: Estimator) -> _Upload:
-        estimate = estimator.estimate(request.audio_s)
-        tokens = estimate.estimated_output_tokens if request.num_tokens is None else request.num_tokens
-        num_windows = profile.num_windows(request.audio_s)
-        return cls(
-            Progress(f"{number}", request, profile.alone_s(estimate), num_windows, tokens), estimate=estimate
-        )
-
-    def tokens_of(self, index: int) -> int:
-        """Tokens of one window: an even share of the text's."""
-        tokens, n = self.progress.num_tokens, self.progress.num_windows
-        return tokens * (index + 1) // n - tokens * index // n
+    @property
+    def request(self) -> TraceRequest:
+        return self.progress.request
 
     def start_window(self, now_s: float) -> None:
         if not self.num_running:
@@ -98,14 +91,28 @@ class _Upload:
 
 @dataclass(slots=True)
 class _Window:
-    """One window, a job of its own for the scheduler. Its tokens are counted by the steps it has been in."""
+    """One window. Its tokens are counted by the steps it has been in.
 
-    job: Job
+    Attributes:
+        id: the job's id; one job stands for the upload, with its first waiting window.
+        upload: what it is a part of.
+        number: 0 for the first.
+        num_tokens: tokens of its text.
+        predicted_tokens: n̂ of it.
+        later_tokens: n̂ of all windows behind it.
+        num_decoded: tokens it had when it was admitted last.
+        admitted_at: steps the engine had made by then.
+        num_blocks: blocks of memory it holds.
+    """
+
+    id: str
     upload: _Upload
-    remaining: Estimate
+    number: int
     num_tokens: int
-    num_decoded: int = 0  # when it was admitted last
-    admitted_at: int = 0  # steps the engine had made by then
+    predicted_tokens: int
+    later_tokens: int
+    num_decoded: int = 0
+    admitted_at: int = 0
     num_blocks: int = 0
 
     @property
@@ -115,42 +122,79 @@ class _Window:
     def decoded_at(self, num_steps: int) -> int:
         return self.num_decoded + num_steps - self.admitted_at
 
+    def estimates(self, estimator: Estimator, num_decoded: int) -> tuple[Estimate, Estimate]:
+        """Of the whole upload, and of this window with all behind it; tokens it has are off both."""
+        decoded = min(num_decoded, self.predicted_tokens - 1)
+        windows = self.upload.progress.num_windows
+        return (
+            _estimate(estimator, windows, self.upload.predicted_tokens - decoded),
+            _estimate(estimator, windows - self.number, self.predicted_tokens + self.later_tokens - decoded),
+        )
+
+
+def _estimate(estimator: Estimator, windows: int, tokens: int) -> Estimate:
+    return Estimate(
+        estimated_output_tokens=tokens,
+        windows=windows,
+        size_s=estimator.size_s(windows=windows, tokens=tokens),
+    )
+
+
+def _upload(name: str, request: TraceRequest, profile: BatchingProfile, estimator: Estimator) -> _Upload:
+    """The upload with its windows: true tokens in even shares, predicted ones by each window's length."""
+    num = profile.num_windows(request.audio_s)
+    lengths_s = [min(WINDOW_S, request.audio_s - WINDOW_S * number) for number in range(num)]
+    predicted = [estimator.estimate(length_s).estimated_output_tokens for length_s in lengths_s]
+    total = sum(predicted)
+    tokens = total if request.num_tokens is None else request.num_tokens
+    alone_s = profile.alone_s(_estimate(estimator, num, total))
+    upload = _Upload(Progress(name, request, alone_s, num, tokens), total)
+    later = total
+    for number in range(num):
+        later -= predicted[number]
+        share = tokens * (number + 1) // num - tokens * number // num
+        upload.waiting.append(_Window(f"{name}-{number}", upload, number, share, predicted[number], later))
+    return upload
+
 
 class _BatchingEngine:
     """What waits, what runs, and the steps made so far."""
 
-    def __init__(self, scheduler: Scheduler, profile: BatchingProfile) -> None:
-        self._scheduler = scheduler
+    def __init__(self, policy: Policy, profile: BatchingProfile, limits: Limits | None) -> None:
+        self._policy = policy
+        self._scheduler = Scheduler(policy, num_workers=1, limits=limits)
         self._profile = profile
         self._estimator = profile.estimator()
-        self._waiting: dict[str, _Window] = {}
+        self._queued: dict[str, _Window] = {}  # the first waiting window of each upload
         self._running: dict[str, _Window] = {}  # in order of admission
         self._ends: list[tuple[int, int, _Window]] = []  # step, a number against ties, whose; stale if evicted
         self._num_steps = 0
         self._num_admitted = 0
+        self._is_bounded = profile.memory_blocks is not None
         self._num_free = math.inf if profile.memory_blocks is None else profile.memory_blocks
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._waiting or self._running)
+        return bool(self._queued or self._running)
 
     def submit(self, upload: _Upload) -> None:
-        """Queue a request: its first window. Raises ``AdmissionError``."""
-        self._submit_next(upload, remaining=None)
+        """Queue a request. Raises ``AdmissionError``."""
+        self._queue(upload, is_new=True)
 
-    def _submit_next(self, upload: _Upload, *, remaining: Estimate | None) -> None:
-        index = upload.num_submitted
-        request = upload.progress.request
+    def _queue(self, upload: _Upload, *, is_new: bool = False) -> None:
+        """Let the upload stand in the queue with the first window that waits."""
+        window = upload.waiting[0]
+        whole, rest = window.estimates(self._estimator, window.num_decoded)
+        request = upload.request
         job = Job(
-            id=f"{upload.progress.id}-{index}",
+            id=window.id,
             arrival_s=request.arrival_s,
             audio_s=request.audio_s,
-            estimate=upload.estimate,
+            estimate=whole,
             language=request.language,
         )
-        self._scheduler.submit(job, remaining=remaining)
-        upload.num_submitted += 1
-        self._waiting[job.id] = _Window(job, upload, remaining or upload.estimate, upload.tokens_of(index))
+        upload.sequence = self._scheduler.submit(job, remaining=None if is_new else rest, sequence=upload.sequence)
+        self._queued[window.id] = window
 
     def step(self, now_s: float, until_s: float) -> tuple[float, list[LatencyRecord]]:
         """Make one step, or several alike, none of which begins after ``until_s``.
@@ -161,9 +205,7 @@ class _BatchingEngine:
         profile = self._profile
         step_s = profile.step_s + profile.running_step_s * len(self._running)
         step_s += profile.admission_s * len(admitted)
-        num_alike = (
-            1 if admitted or self._waiting or self._is_bounded else self._num_alike(until_s - now_s, step_s)
-        )
+        num_alike = 1 if admitted or self._queued or self._is_bounded else self._num_alike(until_s - now_s, step_s)
         self._num_steps += num_alike
         now_s += num_alike * step_s
         for window in admitted:
@@ -172,100 +214,101 @@ class _BatchingEngine:
                 progress.first_text_s = now_s
         return now_s, list(self._take_ended(now_s))
 
-    @property
-    def _is_bounded(self) -> bool:
-        return self._profile.memory_blocks is not None
-
     def _num_alike(self, within_s: float, step_s: float) -> int:
         """Steps until something changes: a window ends or ``within_s`` is over."""
         num_until_end = self._ends[0][0] - self._num_steps
         return num_until_end if within_s == math.inf else min(num_until_end, max(1, math.ceil(within_s / step_s)))
 
     def _admit(self, now_s: float) -> list[_Window]:
+        """Take the scheduler's choices into the batch, as far as budget, slots and memory allow."""
         admitted: list[_Window] = []
         while (
-            self._waiting
-            and len(admitted) < self._profile.max_windows_per_step
-            and len(self._running) < self._profile.max_running
+            len(admitted) < self._profile.max_windows_per_step and len(self._running) < self._profile.max_running
         ):
-            window = self._next_window(now_s)
-            if window is None:
+            job = self._scheduler.peek(now_s)
+            if job is None:
                 break
+            window = self._queued[job.id]
+            num_blocks = self._profile.blocks(window.num_decoded + 1) if self._is_bounded else 0
+            if num_blocks > self._num_free and self._running:
+                break
+            self._scheduler.next(now_s)
+            self._start(window, num_blocks, now_s)
             admitted.append(window)
         return admitted
 
-    def _next_window(self, now_s: float) -> _Window | None:
-        """Take the scheduler's choice into the batch; ``None`` where memory has no room for it."""
-        job = self._scheduler.next(now_s)
-        assert job is not None
-        window = self._waiting[job.id]
-        num_blocks = self._profile.blocks(window.num_decoded + 1)
-        if num_blocks > self._num_free and self._running:
-            self._scheduler.yield_back(job.id, remaining=window.remaining, now_s=now_s)
-            return None
-        del self._waiting[job.id]
-        self._running[job.id] = window
+    def _start(self, window: _Window, num_blocks: int, now_s: float) -> None:
+        upload = window.upload
+        del self._queued[window.id], upload.waiting[0]
+        self._running[window.id] = window
         self._num_free -= num_blocks
         window.num_blocks = num_blocks
         window.admitted_at = self._num_steps
         self._num_admitted += 1
         heapq.heappush(self._ends, (window.ends_at, self._num_admitted, window))
-        window.upload.start_window(now_s)
-        self._queue_rest_of(window.upload)
-        return window
-
-    def _queue_rest_of(self, upload: _Upload) -> None:
-        done = upload.num_submitted
-        if done < upload.progress.num_windows:
-            left_s = upload.progress.request.audio_s - done * WINDOW_S
-            self._submit_next(upload, remaining=self._estimator.estimate(left_s))
+        upload.start_window(now_s)
+        if upload.waiting:
+            self._queue(upload)
 
     def _make_room_to_grow(self, now_s: float) -> bool:
         """Give every running window the block that its next token may need. Whether somebody was evicted."""
         if not self._is_bounded:
             return False
         evicted = False
-        for job_id, window in list(self._running.items()):
-            if job_id not in self._running:
-                continue
+        for window in list(self._running.values()):
             wanted = self._profile.blocks(window.decoded_at(self._num_steps) + 1) - window.num_blocks
-            while wanted > self._num_free and len(self._running) > 1 and job_id in self._running:
+            while wanted > self._num_free and len(self._running) > 1 and window.id in self._running:
                 self._evict(now_s)
                 evicted = True
-            if job_id in self._running:
+            if window.id in self._running:
                 self._num_free -= wanted
                 window.num_blocks += wanted
         return evicted
 
     def _evict(self, now_s: float) -> None:
-        victim = self._scheduler.victim(now_s)
-        assert victim is not None
-        window = self._running.pop(victim.id)
+        window = self._victim(now_s)
+        upload = window.upload
+        del self._running[window.id]
+        self._scheduler.cancel(window.id)
         window.num_decoded = window.decoded_at(self._num_steps)
         self._num_free += window.num_blocks
-        self._waiting[victim.id] = window
-        window.upload.stop_window(now_s)
-        window.upload.progress.num_preemptions += 1
-        self._scheduler.yield_back(victim.id, remaining=self._rest(window), now_s=now_s)
+        upload.stop_window(now_s)
+        upload.progress.num_preemptions += 1
+        if upload.waiting:
+            self._scheduler.cancel(upload.waiting[0].id)
+            del self._queued[upload.waiting[0].id]
+        else:
+            upload.sequence = None  # it had left the queue, and comes as the last of those with its arrival
+        insort(upload.waiting, window, key=lambda one: one.number)
+        self._queue(upload)
 
-    def _rest(self, window: _Window) -> Estimate:
-        """What remains of a window that was evicted, and of those behind it: its tokens are kept."""
-        tokens = max(1, window.remaining.estimated_output_tokens - window.num_decoded)
-        windows = window.remaining.windows
-        return Estimate(
-            estimated_output_tokens=tokens,
-            windows=windows,
-            size_s=self._estimator.size_s(windows=windows, tokens=tokens),
-        )
+    def _victim(self, now_s: float) -> _Window:
+        """Whom the policy puts off, of what runs: an encoder pass and the tokens to come are what remains."""
+        running = list(self._running.values())
+        tickets = []
+        for index, window in enumerate(running):
+            whole, rest = window.estimates(self._estimator, window.decoded_at(self._num_steps))
+            tickets.append(
+                Ticket(
+                    id=window.id,
+                    arrival_s=window.upload.request.arrival_s,
+                    size_s=whole.size_s,
+                    remaining_s=rest.size_s,
+                    sequence=index,
+                )
+            )
+        victim = self._policy.victim(tickets, now_s)
+        assert victim is not None
+        return running[victim.sequence]
 
     def _take_ended(self, now_s: float) -> Iterator[LatencyRecord]:
         while self._ends and self._ends[0][0] <= self._num_steps:
             ends_at, _, window = heapq.heappop(self._ends)
-            if self._running.get(window.job.id) is not window or window.ends_at != ends_at:
+            if self._running.get(window.id) is not window or window.ends_at != ends_at:
                 continue  # evicted since
-            del self._running[window.job.id]
+            del self._running[window.id]
             self._num_free += window.num_blocks
-            self._scheduler.finish(window.job.id, now_s=now_s)
+            self._scheduler.finish(window.id, now_s=now_s)
             upload = window.upload
             upload.stop_window(now_s)
             upload.num_ended += 1

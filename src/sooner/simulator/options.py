@@ -13,7 +13,7 @@ from sooner.errors import ConfigurationError
 from sooner.simulator.goal import Goal
 from sooner.simulator.profile import Profile, WorkersProfile, load_profile
 
-__all__ = ["CalibrateOptions", "EngineOptions", "PlanOptions", "SimulateOptions", "number_list"]
+__all__ = ["CalibrateOptions", "EngineOptions", "PlanOptions", "SimulateOptions", "number_list", "policy_list"]
 
 T = TypeVar("T", int, float)
 
@@ -35,6 +35,21 @@ def number_list(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
     return numbers
 
 
+def policy_list(text: str | None) -> list[str]:
+    """The policies of an option such as ``--policies fcfs,sjf``; ``None`` stands for all.
+
+    Raises:
+        UnknownPolicyError: there is no such policy.
+        ConfigurationError: none is named, or one twice.
+    """
+    if text is None:
+        return [policy.name for policy in policies()]
+    names = [policy_named(part.strip()).name for part in text.split(",") if part.strip()]
+    if not names or len(set(names)) < len(names):
+        raise ConfigurationError(f"--policies must be different policies with commas between them, not {text!r}")
+    return names
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """What serves, in which order.
@@ -47,7 +62,7 @@ class EngineOptions:
     policies
         Policies, with commas between them. Default: all.
     preempt
-        Let shorter jobs overtake at each 30-second window. Default: as each policy has it.
+        Let shorter jobs overtake at each 30-second window of an engine of workers. Default: as each policy has it.
     workers
         Windows served at once by an engine of workers. Default: the profile's.
     max_queue
@@ -64,13 +79,12 @@ class EngineOptions:
         for name, value in (("--workers", self.workers), ("--max-queue", self.max_queue)):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {value}")
+        policy_list(self.policies)
 
     @property
     def policy_names(self) -> list[str]:
-        """The policies. Raises ``UnknownPolicyError``."""
-        if self.policies is None:
-            return [policy.name for policy in policies()]
-        return [policy_named(name.strip()).name for name in self.policies.split(",") if name.strip()]
+        """The policies."""
+        return policy_list(self.policies)
 
     def load_profile(self) -> Profile:
         """The profile, with ``workers`` workers where they are given.
@@ -153,6 +167,8 @@ class PlanOptions:
             raise ConfigurationError("there is nothing to plan for: give a --goal")
         if self.max_replicas < 1:
             raise ConfigurationError(f"--max-replicas must be at least 1, not {self.max_replicas}")
+        if self.out is not None and not self.out.parent.is_dir():
+            raise ConfigurationError(f"--out {self.out}: there is no folder {self.out.parent}")
         number_list("--seeds", self.seeds, int)
 
     @property

@@ -41,13 +41,15 @@ class Advice:
     Attributes:
         policy: its name.
         num_replicas: the least that meet every goal; ``None`` where the most that were tried do not.
-        values_s: each goal's figure with these replicas (the most tried, where none are enough), the worst seed's.
-        growth: how many times as much traffic they still carry, at most 8; ``None`` where they are not enough.
+        values_s: each goal's figure with these replicas (the most tried, where none are enough), the worst seed's;
+            ``None`` where a request was refused.
+        growth: how many times as much traffic they still carry, at most 8; ``None`` where they are not enough, and
+            for a burst, which cannot come any faster.
     """
 
     policy: str
     num_replicas: int | None
-    values_s: Mapping[str, float]
+    values_s: Mapping[str, float | None]
     growth: float | None
 
 
@@ -106,14 +108,12 @@ def advise(
     """What ``policy`` needs for the goals on these traces. O(log replicas) simulations of each trace."""
     candidate = _Candidate(profile=profile, policy=policy, engine=engine, traces=traces, goals=goals)
     num_replicas = _least(candidate.is_enough, max_replicas)
-    if num_replicas is None:
-        values_s = candidate.values_s(max_replicas)
-        return Advice(policy=policy, num_replicas=None, values_s=values_s, growth=None)
+    values_s = candidate.values_s(num_replicas or max_replicas)
     return Advice(
         policy=policy,
         num_replicas=num_replicas,
-        values_s=candidate.values_s(num_replicas),
-        growth=_growth(candidate, num_replicas),
+        values_s={name: None if value_s == math.inf else value_s for name, value_s in values_s.items()},
+        growth=None if num_replicas is None else _growth(candidate, num_replicas),
     )
 
 
@@ -133,8 +133,10 @@ def _least(is_enough: Callable[[int], bool], most: int) -> int | None:
     return enough
 
 
-def _growth(candidate: _Candidate, num_replicas: int) -> float:
-    """The largest growth of traffic that is still met, in steps of 1 %."""
+def _growth(candidate: _Candidate, num_replicas: int) -> float | None:
+    """The largest growth of traffic that is still met, in steps of 1 %; ``None`` for a burst."""
+    if all(trace[-1].arrival_s == trace[0].arrival_s for trace in candidate.traces.values()):
+        return None
     carried, broken = 1.0, _MAX_GROWTH
     if candidate.is_enough(num_replicas, _MAX_GROWTH):
         return _MAX_GROWTH
@@ -173,16 +175,16 @@ def conclusion(advice: Sequence[Advice], max_replicas: int) -> str:
         for one in advice
         if one is not best
     ]
-    growth = best.growth or 1.0
-    room = f"at least {growth:g} times" if growth == _MAX_GROWTH else f"{growth:.2f} times"
-    return (
-        f"{best.policy} with {_replicas(best.num_replicas)} meets the goals and carries {room} the traffic"
-        f"{'; ' + ', '.join(others) if others else ''}."
-    )
+    replicas = "1 replica" if best.num_replicas == 1 else f"{best.num_replicas} replicas"
+    sentence = f"{best.policy} with {replicas} meets the goals{_room(best.growth)}"
+    return f"{'; '.join([sentence, ', '.join(others)]) if others else sentence}."
 
 
-def _replicas(number: int | None) -> str:
-    return "1 replica" if number == 1 else f"{number} replicas"
+def _room(growth: float | None) -> str:
+    if growth is None:
+        return ""
+    times = f"at least {growth:g}" if growth == _MAX_GROWTH else f"{growth:.2f}"
+    return f" and carries {times} times the traffic"
 
 
 def _table(advice: Sequence[Advice], options: PlanOptions, title: str) -> Table:
@@ -202,7 +204,7 @@ def _table(advice: Sequence[Advice], options: PlanOptions, title: str) -> Table:
     return table
 
 
-def _value(goal: Goal, value_s: float) -> str:
-    if value_s == math.inf:
+def _value(goal: Goal, value_s: float | None) -> str:
+    if value_s is None:
         return "refused"
     return f"{value_s:.2f}{'' if value_s <= goal.limit_s else ' ✗'}"

@@ -89,8 +89,8 @@ class BatchingProfile(_Described):
         _check_whole(self, "max_windows_per_step", "max_running", "block_tokens")
         if self.memory_blocks is not None:
             _check_whole(self, "memory_blocks")
-        if self.step_s + self.admission_s == 0:
-            raise ValueError("step_s and admission_s are both 0, so that everything is done at once")
+        if self.step_s + self.running_step_s == 0:
+            raise ValueError("step_s and running_step_s are both 0, so that decoding takes no time")
         self.estimator()
 
     def estimator(self) -> Estimator:
@@ -98,9 +98,13 @@ class BatchingProfile(_Described):
         return Estimator(kappa=self.kappa, encode_s=self.size_encode_s, token_s=self.size_token_s)
 
     def alone_s(self, estimate: Estimate) -> float:
-        """Predicted seconds on an idle engine whose steps admit one window: what slowdown is relative to."""
-        token_s = self.step_s + self.running_step_s
-        return self.admission_s * estimate.windows + token_s * (estimate.estimated_output_tokens)
+        """Predicted seconds on an idle engine whose steps admit one window: what slowdown is relative to.
+
+        The windows join one a step and then run together, each for its tokens and the one that ends it.
+        """
+        windows, tokens = estimate.windows, estimate.estimated_output_tokens
+        num_steps = windows + math.ceil(tokens / windows)
+        return self.step_s * num_steps + self.running_step_s * (tokens + windows) + self.admission_s * windows
 
     def num_windows(self, audio_s: float) -> int:
         """Windows that a recording takes."""

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from sooner.core.estimator import WINDOW_S
 from sooner.core.latency import summarise
+from sooner.errors import ConfigurationError
 from sooner.evidence.machine import source_commit
 from sooner.evidence.run_file import Run, write_runs
 from sooner.simulator.options import EngineOptions, SimulateOptions, number_list
@@ -66,6 +67,8 @@ def run_simulate(engine: EngineOptions, options: SimulateOptions, workload: Work
 
 def _rows(profile: Profile, options: SimulateOptions, workload: WorkloadOptions) -> Iterator[_Traffic]:
     seeds = number_list("--seeds", options.seeds, int)
+    if workload.arrivals == "burst" and (options.rates or options.loads):
+        raise ConfigurationError("a burst has no rate: leave --loads and --rates out")
     if options.rates is not None:
         for rate in number_list("--rates", options.rates, float):
             yield _Traffic(
@@ -87,8 +90,9 @@ def _rows(profile: Profile, options: SimulateOptions, workload: WorkloadOptions)
 def traces_at(
     workload: WorkloadOptions, rate_per_s: float | None, seeds: Sequence[int]
 ) -> dict[int, list[TraceRequest]]:
-    """The trace of each seed."""
-    return {seed: make_trace(workload, rate_per_s=rate_per_s, seed=seed) for seed in seeds}
+    """The trace of each seed; one alone for a trace file, which is the same under every seed."""
+    told_apart = seeds if workload.trace_path is None else seeds[:1]
+    return {seed: make_trace(workload, rate_per_s=rate_per_s, seed=seed) for seed in told_apart}
 
 
 def _run(

@@ -10,9 +10,10 @@ from sooner import __version__
 from sooner.core.latency import LatencyRecord
 from sooner.core.policy import policy_named
 from sooner.core.scheduler import Limits, Scheduler
+from sooner.errors import ConfigurationError
 from sooner.evidence.run_file import Failure, Run, RunHeader
 from sooner.simulator.batching import serve_by_batching
-from sooner.simulator.profile import BatchingProfile, Profile
+from sooner.simulator.profile import Profile, WorkersProfile
 from sooner.simulator.workers import serve_by_workers, works_of
 from sooner.workload.trace import TraceRequest
 
@@ -40,25 +41,32 @@ def simulate(
 
     Raises:
         UnknownPolicyError: there is no such policy.
+        ConfigurationError: ``preempt`` is given for an engine that batches, which has no such choice.
     """
-    scheduler = Scheduler(
-        policy_named(policy),
-        num_workers=1 if isinstance(profile, BatchingProfile) else profile.num_workers,
-        preempt=preempt,
-        limits=Limits(max_waiting=max_queue or sys.maxsize, max_audio_s=math.inf),
-    )
-    ended = list(_serve(profile, trace, scheduler, seed))
+    order = policy_named(policy)
+    limits = Limits(max_waiting=max_queue or sys.maxsize, max_audio_s=math.inf)
+    served: Iterator[LatencyRecord | Failure]
+    if isinstance(profile, WorkersProfile):
+        scheduler = Scheduler(order, num_workers=profile.num_workers, preempt=preempt, limits=limits)
+        works = works_of(trace, profile, seed=seed)
+        served = serve_by_workers(works, scheduler, num_workers=profile.num_workers)
+        preempt = scheduler.preempts
+    elif preempt is None:
+        served = serve_by_batching(trace, order, profile, limits=limits)
+    else:
+        raise ConfigurationError(f"{profile.name} batches: what it has started is not put off; leave preempt out")
+    ended = list(served)
     ended.sort(key=lambda request: int(request.id))  # the order of the trace, whatever the policy's
     header = RunHeader(
         source="simulator",
         policy=policy,
-        preempt=scheduler.preempts,
+        preempt=preempt,
         workload="a trace",
         num_requests=len(trace),
         rate_per_s=_rate_per_s(trace),
         load=_load(profile, trace),
         seed=seed,
-        num_workers=None if isinstance(profile, BatchingProfile) else profile.num_workers,
+        num_workers=profile.num_workers if isinstance(profile, WorkersProfile) else None,
         engine=f"{profile.name} ({profile.model})",
         hardware=f"simulated: {profile.hardware}",
         version=__version__,
@@ -68,14 +76,6 @@ def simulate(
         records=tuple(one for one in ended if isinstance(one, LatencyRecord)),
         failures=tuple(one for one in ended if isinstance(one, Failure)),
     )
-
-
-def _serve(
-    profile: Profile, trace: Sequence[TraceRequest], scheduler: Scheduler, seed: int
-) -> Iterator[LatencyRecord | Failure]:
-    if isinstance(profile, BatchingProfile):
-        return serve_by_batching(trace, scheduler, profile)
-    return serve_by_workers(works_of(trace, profile, seed=seed), scheduler, num_workers=profile.num_workers)
 
 
 def capacity_per_s(profile: Profile, trace: Sequence[TraceRequest]) -> float:

@@ -72,7 +72,7 @@ def _requests(options: WorkloadOptions, rng: random.Random) -> list[TraceRequest
     """A trace's own, with its arrivals, or made ones, which have yet to get theirs."""
     if options.trace_path is not None:
         return read_trace(options.trace_path)[: options.requests]
-    recordings = islice(_recordings(options, rng), options.requests)
+    recordings = islice(_recordings(options, rng), options.num_made)
     return [
         TraceRequest(arrival_s=0.0, audio_s=one.audio_s, num_tokens=one.num_tokens, transcript=one.transcript)
         for one in recordings
@@ -86,8 +86,8 @@ def _recordings(options: WorkloadOptions, rng: random.Random) -> Iterator[Record
         return uniform_lengths(rng)
     begin = options.file_share
     end = begin if options.drift_file_share is None else options.drift_file_share
-    last = max(1, options.requests - 1)
-    shares = (begin + (end - begin) * number / last for number in range(options.requests))
+    last = max(1, options.num_made - 1)
+    shares = (begin + (end - begin) * number / last for number in range(options.num_made))
     return mixed_lengths(rng, file_shares=shares, max_file_s=options.max_file_s)
 
 
@@ -107,7 +107,7 @@ def _arrivals(
     if options.arrivals == "on-off":
         return on_off_arrivals(rng, rate_per_s=rate_per_s, on_s=options.on_s, off_s=options.off_s)
     recorded_s = read_arrivals(SHIPPED_ARRIVALS.get(options.arrivals, Path(options.arrivals)))
-    return recorded_arrivals(_section(recorded_s, options.requests, rng), rate_per_s=rate_per_s)
+    return recorded_arrivals(_section(recorded_s, options.num_made, rng), rate_per_s=rate_per_s)
 
 
 def _section(recorded_s: Sequence[float], num_requests: int, rng: random.Random) -> Sequence[float]:

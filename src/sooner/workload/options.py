@@ -14,6 +14,7 @@ __all__ = ["ARRIVALS", "TRACE_SUFFIXES", "WORKLOADS", "WorkloadOptions"]
 
 WORKLOADS = ("clips", "uniform", "mixed")
 ARRIVALS = ("poisson", "gamma", "on-off", "burst", *SHIPPED_ARRIVALS)
+_NUM_MADE = 500
 TRACE_SUFFIXES = (".jsonl", ".csv", ".tsv")
 
 
@@ -31,7 +32,7 @@ class WorkloadOptions:
         very bursty and nearly Poisson), or a .jsonl, .csv or .tsv file with arrival_s. Of a recorded sequence,
         each seed plays another section, scaled to the rate. A trace brings its own.
     requests
-        Number of requests; a trace is cut to it.
+        Number of requests, 500 by default; a trace is cut to it, and played whole by default.
     file_share
         Share of files in the mixed workload.
     max_file_s
@@ -50,7 +51,7 @@ class WorkloadOptions:
 
     workload: str = "mixed"
     arrivals: str = "poisson"
-    requests: int = 500
+    requests: int | None = None
     file_share: float = 0.03
     max_file_s: float = 3600.0
     cv: float = 4.0
@@ -74,6 +75,11 @@ class WorkloadOptions:
     def trace_path(self) -> Path | None:
         """The trace that is the workload, ``None`` where it is made."""
         return None if self.workload in WORKLOADS else Path(self.workload)
+
+    @property
+    def num_made(self) -> int:
+        """Requests to make where the workload is no trace."""
+        return _NUM_MADE if self.requests is None else self.requests
 
     def _check_ranges(self) -> None:
         ranges = {
