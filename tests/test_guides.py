@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GUIDES = ("simulate.md", "bench.md", "report.md", "plan.md", "calibrate.md", "workloads.md")
+REPEATABLE = ("simulate.md", "plan.md", "calibrate.md")  # the same output at each run
 
 
 def blocks(guide: str, language: str) -> list[str]:
@@ -38,14 +39,26 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_commands_run(guide: str, folder: Path) -> None:
+    """And print what the guide says they do, where that is the same at each run."""
     found = commands(guide)
     assert any(line.startswith("sooner ") for line in found), "a guide without a command"
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "COLUMNS": "116"}
+    printed: list[str] = []
     for line in found:
         result = subprocess.run(
             line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
         )
         assert result.returncode == 0, f"{line}\n{result.stdout}\n{result.stderr}"
+        printed += map(squeezed, result.stdout.splitlines())
+    if guide in REPEATABLE:
+        shown = [squeezed(line) for block in blocks(guide, "text") for line in block.splitlines()]
+        assert len(shown) > 5
+        assert [line for line in shown if line not in printed] == []
+
+
+def squeezed(line: str) -> str:
+    return " ".join(line.split())
 
 
 @pytest.mark.parametrize("guide", [guide for guide in GUIDES if blocks(guide, "python")])
