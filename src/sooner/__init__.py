@@ -12,7 +12,7 @@ from sooner.core.ready_queue import HeapQueue, ReadyQueue, ResponseRatioQueue
 from sooner.core.scheduler import Limits, QueuedJob, Scheduler, SchedulerStatistics
 from sooner.errors import SoonerError
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Estimate",

@@ -141,6 +141,15 @@ def test_times_are_seconds_since_the_run_began_and_of_the_real_sending() -> None
     assert (failure.arrival_s, failure.failed_s, failure.error, len(failure.message)) == (2.5, 4.0, "timeout", 500)
 
 
+def test_a_transcript_without_words_has_no_word_error_rate(url: str, tmp_path: Path) -> None:
+    speech = Speech(path=SPEECH.path, audio_s=11.0, transcript="…!")
+    load = Load(sendings=[Sending(path=SPEECH.path, at_s=0.0, label="0")], speeches=[speech], languages=[None])
+    watcher = Watcher(on_sent=lambda: None, on_line=lambda _: None)
+    run = measure(url, load, header=HEADER, path=tmp_path / "run.jsonl", caller=Caller(), watcher=watcher)
+    assert [one.word_error_rate for one in run.records] == [None]
+    assert (run.header.notes["num_words"], run.header.notes["num_word_errors"]) == (0, 0)
+
+
 def test_a_warm_up_that_gets_no_text_ends_the_measurement(url: str, tmp_path: Path) -> None:
     load = load_in(tmp_path)
     warm_up(url, load, number=2, caller=Caller())

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from sooner.audio.decode import SAMPLE_RATE_HZ, decode_all
-from sooner.bench.accuracy import WordErrors, word_errors
+from sooner.bench.accuracy import WordErrors, word_error_rate, word_errors
 from sooner.bench.audio_pool import AudioPool
 from sooner.bench.joined import join_to_length
 from sooner.bench.options import BenchOptions
+from sooner.bench.run import run_bench
 from sooner.bench.visits import Target, Visit, visits_of
 from sooner.errors import ConfigurationError
+from sooner.workload.options import WorkloadOptions
 from sooner.workload.recordings import clip_named, clips
 from sooner.workload.trace import TraceRequest
 
@@ -78,7 +80,10 @@ def test_without_a_server_all_policies_are_measured(tmp_path: Path) -> None:
         ({"server": ("a=127.0.0.1:8000",)}, "NAME=URL"),
         ({"server": ("a=http://b", "a=http://c")}, "name of its own"),
         ({"policies": "fcfs,lifo"}, "unknown scheduling policy 'lifo'"),
-        ({"policies": "fcfs,fcfs"}, "name of its own"),
+        ({"policies": "fcfs,fcfs"}, "--policies must be different"),
+        ({"policies": ","}, "--policies must be different"),
+        ({"policies": "", "server": ("a=http://b",)}, "--policies must be different"),
+        ({"policies": "fcfs", "server": ("fcfs=http://b",)}, "name of its own"),
         ({"rate": "fast"}, "--rate must be different numbers"),
         ({"rate": ","}, "--rate must be different numbers"),
         ({"rate": "1,0"}, "above 0"),
@@ -103,6 +108,19 @@ def test_a_folder_with_runs_is_not_mixed_with_new_ones(tmp_path: Path) -> None:
         BenchOptions(out=tmp_path)
     with pytest.raises(ConfigurationError, match="is a file"):
         BenchOptions(out=tmp_path / "old.jsonl")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_a_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("a server was started")
+
+    monkeypatch.setattr("sooner.bench.run.EmbeddedServer", start)
+    (tmp_path / "file").touch()
+    options = BenchOptions(policies="fcfs", rate="1", out=tmp_path / "file" / "out")
+    with pytest.raises(ConfigurationError, match=r"--out .*file/out is not a folder to write to: .*Not a dir"):
+        run_bench(options, WorkloadOptions(workload="clips", requests=1))
 
 
 @pytest.mark.parametrize("audio_s", [15.0, 30.0, 61.0, 240.0])
@@ -159,3 +177,25 @@ def test_an_own_recording_that_cannot_be_read_is_named(name: str, tmp_path: Path
 def test_word_errors_are_counted() -> None:
     assert word_errors("a b c d", "A, x c d e") == WordErrors(num_errors=2, num_words=4)
     assert word_errors("mister dashwood", "") == WordErrors(num_errors=2, num_words=2)
+    assert WordErrors(num_errors=3, num_words=4).rate == 0.75
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "num_errors", "num_words"),
+    [
+        ("привет мир", "Привет, мир!", 0, 2),
+        ("für die Straße", "FÜR DIE STRASSE", 0, 3),
+        ("l’été", "l'e\u0301te\u0301", 0, 1),  # typographic apostrophe; accents as characters of their own
+        ("हिन्दी में", "हिन्दी मैं", 1, 2),  # vowels are marks, not letters
+        ("今日は、晴れ。", "今日は 雨", 2, 5),
+        ("…!", "", 0, 0),
+    ],
+)
+def test_words_are_counted_in_other_languages(said: str, text: str, num_errors: int, num_words: int) -> None:
+    assert word_errors(said, text) == WordErrors(num_errors=num_errors, num_words=num_words)
+
+
+def test_where_no_word_was_said_there_is_no_rate() -> None:
+    assert word_errors("…!", "hello").rate is None
+    with pytest.raises(ValueError, match="no word was said"):
+        word_error_rate("…!", "hello")

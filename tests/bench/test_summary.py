@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from sooner.bench.summary import FIGURES, Spread, changes_of, figures_of
+from sooner.bench.summary import Spread, changes_of, figures_of
 from sooner.bench.tables import tables_of
 from sooner.core.latency import LatencyRecord
 from sooner.evidence.comparison import Interval
@@ -128,21 +128,24 @@ def test_the_worst_lag_of_all_runs_is_told() -> None:
 
 
 def test_changes_are_paired_by_seed_round_and_request() -> None:
-    base = [run_of(served(0, 2.0), served(1, 4.0), served(2, 99.0)), run_of(served(0, 6.0), number=2)]
+    two = [served(n, 2.0) for n in range(10)]
+    base = [run_of(*two, served(10, 99.0)), run_of(*(served(n, 6.0) for n in range(10)), number=2)]
     other = [
-        run_of(served(0, 3.0), number=2),  # of the second round, although it comes first
-        run_of(served(0, 1.0), served(1, 2.0), failed(2), served(7, 99.0)),
+        run_of(*(served(n, 3.0) for n in range(10)), number=2),  # of the second round, although it comes first
+        run_of(*(served(n, 1.0) for n in range(10)), failed(10), served(11, 99.0)),
         run_of(served(0, 99.0), seed=2),  # nothing to compare it with
     ]
     half = pytest.approx(-50.0)
-    assert changes_of(base, other) == dict.fromkeys(FIGURES, Interval(value=half, low=half, high=half))  # type: ignore[arg-type]
+    expected = dict.fromkeys(("mean", "median"), Interval(value=half, low=half, high=half))  # type: ignore[arg-type]
+    assert changes_of(base, other) == expected
 
 
 @pytest.mark.parametrize(
-    "other", [run_of(failed(0)), run_of(served(0, 1.0), failed(1)), run_of(served(0, 1.0), seed=2)]
+    ("num_requests", "names"), [(19, []), (20, ["mean", "median"]), (1000, ["mean", "median", "P90", "P99"])]
 )
-def test_fewer_than_two_pairs_are_no_comparison(other: Run) -> None:
-    assert changes_of([run_of(served(0, 1.0), served(1, 1.0))], [other]) == {}
+def test_what_requests_are_too_few_to_tell_is_not_told(num_requests: int, names: list[str]) -> None:
+    run = run_of(*(served(n, 1.0 + n) for n in range(num_requests)))
+    assert list(changes_of([run], [run])) == names
 
 
 def printed(*runs: Run, goals: Goals | None = None) -> str:
@@ -162,6 +165,7 @@ def test_tables_fit_80_columns() -> None:
     assert "2 requests/s offered" in text
     rows = [line.split() for line in text.splitlines()]
     assert ["my-server", "mean", "-50.0", "-50.0", "-50.0"] in rows
+    assert "my-server: too few requests to tell the change against fcfs of P99" in text
     assert ["fcfs", "100/100", "1284", "1324", "1329", "1333", "1334", "1284", "2568", "2667"] in rows
 
 

@@ -23,7 +23,7 @@ from sooner.evidence.calibration import (
     fit_kappa,
     fit_workers,
 )
-from sooner.evidence.fitting import Fitted
+from sooner.evidence.fitting import Fitted, held_out_rows
 
 ENCODE_S, TOKEN_S, KAPPA, SPREAD, WINDOW_S, OVERHEAD_S = 0.4, 0.0065, 3.0, 0.1, 26.0, 0.02
 
@@ -83,7 +83,8 @@ def near(fitted: Fitted | None, value: float, within: float) -> bool:
 @pytest.mark.parametrize("stalls", [0.0, 0.05])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_workers_come_back_from_noise_and_stalls(seed: int, stalls: float) -> None:
-    fit = fit_workers(requests(seed=seed, stalls=stalls))
+    records = requests(seed=seed, stalls=stalls)
+    fit = fit_workers(records)
     assert fit.num_requests == 600
     assert fit.num_recordings == 300
     assert near(fit.encode_s, ENCODE_S, 0.04)
@@ -92,6 +93,11 @@ def test_workers_come_back_from_noise_and_stalls(seed: int, stalls: float) -> No
     assert near(fit.overhead_s, OVERHEAD_S, 1e-6)
     assert near(fit.window_s, WINDOW_S, 0.03)
     assert near(fit.spread, SPREAD, 0.2)
+    predicted_s = sum(
+        fit.encode_s.value * (r.num_windows or 0) + fit.token_s.value * (r.num_tokens or 0) for r in records
+    )
+    assert fit.total_ratio.value == pytest.approx(sum(r.service_s or 0 for r in records) / predicted_s)
+    assert near(fit.total_ratio, 1 + 10.5 * stalls, 0.25 if stalls else 0.01)
     assert fit.accuracy.median_error < 0.1
     assert fit.accuracy_held_out.median_error < 0.1
 
@@ -103,6 +109,7 @@ def test_steps_come_back_from_noise_and_stalls(seed: int, stalls: float) -> None
     assert near(fit.step_s, 0.014, 0.05)
     assert near(fit.running_step_s, 0.0003, 0.1)
     assert near(fit.admission_s, 0.033, 0.05)
+    assert near(fit.total_ratio, 1 + 10.5 * stalls, 0.15 if stalls else 0.01)
     assert fit.accuracy_held_out.median_error < 0.1
     assert (fit.max_running, fit.max_admitted) == (32, 1)
     assert [one.label for one in fit.residuals] == ["none admitted", "1 admitted"]
@@ -201,6 +208,17 @@ def test_the_held_out_recordings_are_unseen() -> None:
     fit = fit_workers(odd)
     assert fit.accuracy_held_out.num == 20
     assert fit.accuracy_held_out.median_error == pytest.approx(2 / 3, abs=0.05)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.25, 0.3, 0.4, 0.45, 0.5])
+def test_as_many_groups_are_held_out_as_asked_for(share: float) -> None:
+    held = held_out_rows(np.arange(200), share)
+    assert held.sum() == round(200 * share)
+    assert np.diff(np.flatnonzero(held)).max(initial=0) <= math.ceil(1 / share)  # spread over all lengths
+
+
+def test_of_two_groups_one_is_held_out() -> None:
+    assert held_out_rows(np.array([0, 0, 1]), 0.1).tolist() == [True, True, False]
 
 
 def test_residuals_show_where_the_line_does_not_fit() -> None:

@@ -168,6 +168,34 @@ def test_a_hundred_thousand_requests_have_a_small_page(tmp_path: Path) -> None:
     assert len(report(tmp_path, runs)) < 1_500_000
 
 
+def test_policies_that_served_different_lengths_are_shown_together(tmp_path: Path) -> None:
+    """sjf, which comes first, served none of the longest."""
+    runs = {policy: make_run(policy, num_requests=400) for policy in ("fcfs", "sjf", "hrrn")}
+    short = tuple(one for one in runs["sjf"].records if one.audio_s <= 600)
+    assert len(short) < 400
+    report(tmp_path, [runs["fcfs"], replace(runs["sjf"], records=short), runs["hrrn"]])
+    drawn = (tmp_path / "figures" / "s1-who-pays-by-length-load-0.8.svg").read_text(encoding="utf-8")
+    ticks = re.findall(r"<text[^>]*>([^<]*\d[^<]*)</text>", drawn)
+    last = ["120–600", "&gt; 600"]
+    assert [tick for tick in ticks if tick in last] == last
+
+
+def test_times_of_0_under_the_baseline_are_too_few_to_tell(tmp_path: Path) -> None:
+    """Their median is 1 s, but not in every sample of them."""
+    records = tuple(request(n, finished_s=n + float(n > 18)) for n in range(40))
+    runs = [Run(header=header(policy=policy, num_requests=40), records=records) for policy in ("fcfs", "sjf")]
+    assert "median too few to tell (40)" in report(tmp_path, runs)
+
+
+def test_queues_are_of_one_seed(tmp_path: Path) -> None:
+    """Both have seed 2; the first of fcfs is another."""
+    alike = [Run(header=header(policy=policy, seed=2), records=(request(0),)) for policy in ("fcfs", "sjf")]
+    other = Run(header=header(seed=1), records=tuple(request(n, arrival_s=0.0) for n in range(9)))
+    report(tmp_path, [other, *alike])
+    with (tmp_path / "tables" / "s1-depth.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["most"] for row in csv.DictReader(file)] == ["1", "1"]
+
+
 def test_nothing_is_no_report(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="a run at least"):
         write_report([], ReportOptions(out=tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sooner.evidence.report.paired import compare, pair_runs
+from sooner.evidence.report.paired import compare
 from sooner.evidence.report.sections import Cell, sections_of
 from sooner.evidence.run_file import Run
 from tests.evidence.samples import failure, make_run
@@ -14,24 +14,6 @@ def cells(*runs: Run) -> tuple[Cell, Cell]:
     (section,) = sections_of(runs, baseline="fcfs")
     base, other = section.at(section.offered[0])
     return base, other
-
-
-def test_runs_pair_by_seed_and_requests_by_id() -> None:
-    base, other = cells(*(make_run(policy, seed=seed) for policy in ("fcfs", "sjf") for seed in (1, 2)))
-    pairs = pair_runs(base, other)
-    assert [(len(run.base), num_left_out) for run, num_left_out in pairs] == [(200, 0), (200, 0)]
-    for run, _ in pairs:
-        assert run.base.ids.tolist() == run.other.ids.tolist()
-        assert run.base.audio_s.tolist() == run.other.audio_s.tolist()
-
-
-def test_rounds_of_one_seed_pair_with_their_like() -> None:
-    base, other = cells(
-        make_run("fcfs", notes={"round": 1}),
-        make_run("sjf", notes={"round": 2}),
-        make_run("fcfs", notes={"round": 2}),
-    )
-    assert len(pair_runs(base, other)) == 1
 
 
 def test_without_a_seed_nothing_pairs() -> None:
@@ -65,6 +47,12 @@ def test_short_ones_gain_and_long_ones_pay_under_sjf() -> None:
     assert short.high < 0 < long.low
     assert sum(change.num_requests for change in found.by_length) == 1200
     assert [change.num_requests for change in found.by_size] == [120] * 10
+
+
+def test_requests_of_a_seed_that_one_side_lacks_are_left_out() -> None:
+    base, other = cells(make_run("fcfs", seed=1), make_run("fcfs", seed=2), make_run("sjf", seed=2))
+    found = compare(base, other)
+    assert (len(found.runs), found.num_left_out) == (1, 200)
 
 
 def test_small_groups_have_no_interval() -> None:

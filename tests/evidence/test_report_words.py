@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from sooner.evidence.comparison import Interval
+from sooner.evidence.pairing import PairedRun
 from sooner.evidence.report import words
-from sooner.evidence.report.paired import Change, Comparison, PairedRun
+from sooner.evidence.report.paired import Change, Comparison
 from sooner.evidence.report.sections import Offered
 from sooner.evidence.summary import Goodput, columns_of
 from tests.evidence.samples import make_run
@@ -85,7 +86,8 @@ def test_who_gains_and_who_pays() -> None:
         "Pays: > 600 s from 1,000 to 1,250 s on average, 25 % longer (10 % to 40 %).",
         "No difference shown: 15-30 s.",
         "Too few requests to tell: 30-120 s (7).",
-        "3 requests without a partner, such as failed ones, are left out of this.",
+        "3 requests without a partner, such as failed ones or those of a seed that one side lacks, are left out "
+        "of this.",
     ]
 
 

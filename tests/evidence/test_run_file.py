@@ -65,6 +65,16 @@ def test_a_run_that_is_broken_off_keeps_what_it_had(tmp_path: Path) -> None:
         assert read_runs([path])[0].records == (request(0),)
 
 
+def test_a_last_line_that_was_not_written_to_its_end_is_passed_over(tmp_path: Path) -> None:
+    whole = file_of(tmp_path, HEADER, REQUEST)
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text(whole.read_text() + json.dumps(REQUEST)[:-1])
+    assert read_runs([torn]) == read_runs([whole])
+    torn.write_text(whole.read_text() + json.dumps(REQUEST | {"size_s": 0}))
+    with pytest.raises(RunFileError, match=r"line 3: .*size_s must be"):
+        read_runs([torn])
+
+
 def test_a_number_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
     with RunWriter(tmp_path / "runs.jsonl") as writer, pytest.raises(ValueError, match="not JSON compliant"):
         writer.write(request(0, finished_s=math.inf))

@@ -19,7 +19,7 @@ from sooner.evidence.summary import (
     columns_of,
     depth_of,
     goodput_of,
-    residuals_of,
+    prediction_of,
     summary_of,
 )
 from tests.evidence.samples import failure, header, make_run, request
@@ -101,20 +101,20 @@ def test_goodput_takes_each_by_its_limit_and_failures_as_missed() -> None:
     assert goodput_of([run], columns, Goals()) is None
 
 
-def test_residuals() -> None:
+def test_how_well_service_was_foretold() -> None:
     records = tuple(request(n, size_s=float(n), service_s=2.0 * n) for n in range(1, 12))
-    residuals = residuals_of(columns_of(Run(header=header(), records=(*records, request(0)))))
-    assert residuals is not None
-    assert (residuals.num_requests, residuals.p10, residuals.p50, residuals.p90) == (11, 2, 2, 2)
-    assert residuals.rank_correlation == pytest.approx(1)
+    foretold = prediction_of(columns_of(Run(header=header(), records=(*records, request(0)))))
+    assert foretold is not None
+    assert (foretold.num_requests, foretold.p10, foretold.p50, foretold.p90) == (11, 2, 2, 2)
+    assert foretold.rank_correlation == pytest.approx(1)
     backwards = tuple(request(n, size_s=float(n), service_s=1.0 / n) for n in range(1, 12))
-    found = residuals_of(columns_of(Run(header=header(), records=backwards)))
+    found = prediction_of(columns_of(Run(header=header(), records=backwards)))
     assert found is not None
     assert found.rank_correlation == pytest.approx(-1)
-    alike = residuals_of(columns_of(Run(header=header(), records=(request(0, service_s=1.0),))))
+    alike = prediction_of(columns_of(Run(header=header(), records=(request(0, service_s=1.0),))))
     assert alike is not None
     assert alike.rank_correlation is None
-    assert residuals_of(columns_of(Run(header=header(), records=(request(0),)))) is None
+    assert prediction_of(columns_of(Run(header=header(), records=(request(0),)))) is None
 
 
 def test_sections_are_what_can_be_compared() -> None:

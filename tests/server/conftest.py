@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -60,6 +61,23 @@ class Running:
         return self.client.post(
             "/v1/audio/transcriptions", data=data, files={"file": (path.name, path.read_bytes())}
         )
+
+    def send(self, path: Path) -> socket.socket:
+        """Send a recording and wait for no answer; whoever closes the connection is a client that leaves."""
+        host, port = self.background.server.address
+        body = (
+            b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n'
+            b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+            + path.read_bytes()
+            + b"\r\n--b--\r\n"
+        )
+        connection = socket.create_connection((host, port))
+        connection.sendall(
+            f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
+            "Content-Type: multipart/form-data; boundary=b\r\n\r\n".encode()
+            + body
+        )
+        return connection
 
     def queue(self) -> dict[str, Any]:
         body: dict[str, Any] = self.client.get("/v1/queue").json()

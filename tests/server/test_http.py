@@ -306,29 +306,12 @@ def test_no_header_moves_a_job(serve: Serve, silent_wav) -> None:
         assert {f.result().status_code for f in (first, lying, honest)} == {200}
 
 
-def send_and_hang_up(server: Running, path: Path) -> socket.socket:
-    host, port = server.background.server.address
-    body = (
-        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n'
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-        + path.read_bytes()
-        + b"\r\n--b--\r\n"
-    )
-    connection = socket.create_connection((host, port))
-    connection.sendall(
-        f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
-        "Content-Type: multipart/form-data; boundary=b\r\n\r\n".encode()
-        + body
-    )
-    return connection
-
-
 def test_a_client_that_leaves_while_waiting_frees_its_place(serve: Serve) -> None:
     server = serve(gated=True)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(server.post, CLIP)
         server.gate.wait_for_windows(1)
-        connection = send_and_hang_up(server, CLIP)
+        connection = server.send(CLIP)
         server.wait_for_queue(lambda q: q["num_waiting"] == 1)
         connection.close()
         server.wait_for_queue(lambda q: q["num_waiting"] == 0 and q["num_cancelled"] == 1)
@@ -339,7 +322,7 @@ def test_a_client_that_leaves_while_waiting_frees_its_place(serve: Serve) -> Non
 
 def test_a_client_that_leaves_while_running_stops_at_the_next_window(serve: Serve, silent_wav) -> None:
     server = serve(gated=True)
-    connection = send_and_hang_up(server, silent_wav(600.0))
+    connection = server.send(silent_wav(600.0))
     server.gate.wait_for_windows(1)
     connection.close()
     server.wait_for_queue(lambda q: q["num_cancelled"] == 1)

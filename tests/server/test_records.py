@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
 from sooner import Job, __version__
 from sooner.core.latency import LatencyRecord
 from sooner.engines.fake import FakeEngine
 from sooner.errors import ConfigurationError, EngineError
-from sooner.evidence.run_file import RunHeader, read_runs
+from sooner.evidence.run_file import Run, RunHeader, read_runs, write_runs
 from sooner.server import records
+from sooner.server.app import Server, make_app
 from sooner.server.options import ServeOptions
 from sooner.server.records import RecordLog
 from sooner.workload.recordings import clip_named
@@ -77,13 +79,8 @@ def test_requests_are_recorded_as_they_end(
 def test_clients_that_leave_are_failures(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     server = serve(gated=True, records=path)
-    with pytest.raises(httpx.ReadTimeout):
-        server.client.post(
-            "/v1/audio/transcriptions",
-            data={"model": "whisper-1"},
-            files={"file": JFK.read_bytes()},
-            timeout=httpx.Timeout(30, read=0.3),
-        )
+    with server.send(JFK):
+        server.gate.wait_for_windows(1)  # before it is queued, nobody would know how long it is
     server.wait_for_queue(lambda queue: queue["num_cancelled"] == 1)
     server.gate.open()
     assert server.post(JFK).status_code == 200
@@ -100,6 +97,77 @@ def test_a_second_server_goes_on_with_the_file(serve: Serve, tmp_path: Path) -> 
         assert server.post(JFK).status_code == 200
         stop(server)
     assert [(run.header.policy, len(run.records)) for run in read_runs([path])] == [("fcfs", 1), ("hrrn", 1)]
+
+
+def test_a_server_that_starts_in_vain_leaves_no_header(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    port = serve().background.server.address[1]
+    options = ServeOptions(port=port, policy="fcfs", records=path)
+    with pytest.raises(SystemExit):
+        Server(make_app(options, engine=FakeEngine(), num_workers=1), options).run()
+    assert path.read_text() == ""
+    RecordLog(path, HEADER).close()  # and the file is free again
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a lock that Windows has not")
+def test_a_file_that_a_running_server_writes_to_is_refused(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    server = serve(policy="hrrn", records=path)
+    assert server.post(JFK).status_code == 200
+    with pytest.raises(ConfigurationError, match=f"--records {path}: another server"):
+        make_app(ServeOptions(policy="fcfs", records=path), engine=FakeEngine(), num_workers=1)
+    assert server.post(JFK).status_code == 200
+    stop(server)
+    (run,) = read_runs([path])
+    assert (run.header.policy, len(run.records)) == ("hrrn", 2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such lock")
+def test_a_drive_without_locks_is_good_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    log = RecordLog(tmp_path / "records.jsonl", HEADER)
+    log.put(record(0))
+    log.close()
+    assert read_runs([tmp_path])[0].records == (record(0),)
+    assert "cannot be locked" in caplog.text
+
+
+@pytest.mark.parametrize("num_bytes_left", [1, 40, -1])
+@pytest.mark.parametrize("num_whole", [0, 1, 3])
+def test_what_a_killed_server_left_of_a_line_is_cut_off(
+    num_whole: int, num_bytes_left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_BLOCK_BYTES", 7)  # so that lines are longer than what is read at once
+    path = tmp_path / "records.jsonl"
+    write_runs(path, [Run(header=HEADER, records=tuple(record(number) for number in range(3)))])
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = b"".join(lines[:num_whole])
+    path.write_bytes(whole + lines[num_whole][:num_bytes_left])
+
+    log = RecordLog(path, HEADER)
+    assert path.read_bytes() == whole
+    log.put(record(7))
+    log.close()
+    assert read_runs([path])[-1] == Run(header=HEADER, records=(record(7),))
+
+
+@pytest.mark.parametrize("text", ['{"name": "settings"}', "a note\nand no newline"])
+def test_a_file_of_something_else_is_left_alone(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match="something else than records"):
+        RecordLog(path, HEADER)
+    assert path.read_text() == text
+
+
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"--records .*File name too long"):
+        RecordLog(tmp_path / ("x" * 1000), HEADER)
 
 
 def test_a_disk_that_fails_costs_the_log_and_nothing_else(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

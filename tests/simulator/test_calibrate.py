@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_the_embedded_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert 0 < profile.overhead_s < 0.1
     assert 0 < profile.spread < 0.5
     assert load_profile(str(tmp_path / "mine.json")) == profile
-    assert profile.origins["encode_s"].startswith("fitted to 72 requests in embedded.jsonl, standard error 0.")
+    assert "fitted to 72 requests in embedded.jsonl, standard error 0." in profile.origins["encode_s"]
     said = capsys.readouterr().out
     assert "72 requests of 48 lengths in embedded.jsonl" in said
     assert f"Wrote {tmp_path / 'mine.json'}" in said
@@ -111,6 +112,43 @@ def test_what_a_fit_has_not_seen_it_predicts(
 ) -> None:
     run_calibrate([path], options(tmp_path))
     assert held_out_error(capsys.readouterr().out) < limit
+
+
+def test_the_profile_predicts_what_all_requests_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One in ten stalls. What is typical stays typical, and the load is that of all."""
+    path = changed_run(
+        tmp_path / "run.jsonl",
+        lambda record: replace(record, service_s=(record.service_s or 0) * (8 if record.id[-1] == "0" else 1)),
+    )
+    profile = run_calibrate([path], options(tmp_path))
+    assert isinstance(profile, WorkersProfile)
+    records = read_runs([path])[0].records
+    predicted_s = sum(
+        profile.encode_s * (one.num_windows or 0) + profile.token_s * (one.num_tokens or 0) for one in records
+    )
+    assert predicted_s == pytest.approx(sum(one.service_s or 0 for one in records), rel=1e-3)
+    origin = re.match(r"(\S+), fitted to 72 requests .* times (\S+), what all took", profile.origins["encode_s"])
+    assert origin is not None
+    typical_s, ratio = map(float, origin.groups())
+    assert profile.encode_s == pytest.approx(typical_s * ratio, rel=1e-3)
+    assert ratio > 1.5
+    assert f"All service together took {ratio:.3f} times" in capsys.readouterr().out
+
+
+def test_the_profile_predicts_what_all_steps_took(tmp_path: Path) -> None:
+    profile = run_calibrate([VLLM], options(tmp_path))
+    assert isinstance(profile, BatchingProfile)
+    steps = read_journal(VLLM).steps
+    predicted_s = sum(
+        profile.step_s + profile.running_step_s * one.num_running + profile.admission_s * one.num_admitted
+        for one in steps
+    )
+    assert predicted_s == pytest.approx(sum(one.duration_s for one in steps), rel=1e-3)
+
+
+def test_a_run_that_speaks_of_an_event_is_no_journal(tmp_path: Path) -> None:
+    path = changed_run(tmp_path / "run.jsonl", lambda record: record, notes={"event": "a fair"})
+    assert isinstance(run_calibrate([path], options(tmp_path)), WorkersProfile)
 
 
 def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:

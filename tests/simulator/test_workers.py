@@ -76,6 +76,17 @@ def test_windows_go_on_by_less_than_they_hold() -> None:
     assert [profile().num_windows(s) for s in (30.0, 60.0, 61.0)] == [1, 2, 3]
 
 
+def test_a_window_that_goes_on_reads_what_was_said() -> None:
+    engine = profile(context_s=0.5)
+    file, clip = simulate(engine, [request(0.0, 90.0), request(100.0, 5.0)], policy="fcfs").records
+    assert file.service_s == pytest.approx(4.0 + 2 * 4.5)
+    assert file.slowdown == pytest.approx(1.0)
+    assert clip.service_s == pytest.approx(1.5)
+    burst = [request(0.0, 90.0) for _ in range(50)]
+    run = simulate(engine, burst, policy="fcfs")
+    assert max(record.finished_s for record in run.records) == pytest.approx(50 / capacity_per_s(engine, burst))
+
+
 def test_workers_serve_at_the_same_time() -> None:
     records = simulate(profile(num_workers=2), [request(0.0, 5.0) for _ in range(4)], policy="fcfs").records
     assert [record.finished_s for record in records] == pytest.approx([1.5, 1.5, 3.0, 3.0])

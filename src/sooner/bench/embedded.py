@@ -1,9 +1,16 @@
-"""``sooner serve`` in a process of its own, for as long as a run takes."""
+"""``sooner serve`` in a process of its own, for as long as a run takes.
+
+The process runs this module, which adds one thing to the command: it stops when its standard input closes, which
+it does however the parent ends, also where that is killed.
+"""
 
 from __future__ import annotations
 
+import os
 import queue
 import re
+import runpy
+import signal
 import subprocess
 import sys
 import threading
@@ -39,7 +46,7 @@ class EmbeddedServer:
         self._command = [
             sys.executable,
             "-m",
-            "sooner.cli",
+            "sooner.bench.embedded",
             "serve",
             "--port",
             "0",
@@ -57,10 +64,13 @@ class EmbeddedServer:
 
         Raises:
             ConfigurationError: it ended, or did not listen in time; the message holds the last line it printed.
+            OSError: the log cannot be written.
         """
+        self._log.touch()  # an error here is ours to raise; in the thread that reads, nobody would hear of it
         self._process = subprocess.Popen(
             self._command,
-            stdin=subprocess.DEVNULL,
+            env=_own_environment(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -91,13 +101,16 @@ class EmbeddedServer:
         """Copy what it prints to the log, and tell of the line that says that it listens, or of the last one."""
         assert self._process.stderr is not None
         last = ""
-        with self._log.open("a", encoding="utf-8") as log:
-            for line in self._process.stderr:
-                log.write(line)
-                log.flush()
-                last = line.strip() or last
-                if match := _LISTENING.search(line):
-                    found.put(match)
+        try:
+            with self._log.open("a", encoding="utf-8") as log:
+                for line in self._process.stderr:
+                    log.write(line)
+                    log.flush()
+                    last = line.strip() or last
+                    if match := _LISTENING.search(line):
+                        found.put(match)
+        except OSError as error:  # such as a full disk, of which a run under way will hear by itself
+            last = str(error)
         found.put(last)
 
     def _stop(self) -> None:
@@ -108,5 +121,23 @@ class EmbeddedServer:
             self._process.kill()
             self._process.wait()
         self._reader.join()
+        assert self._process.stdin is not None
         assert self._process.stderr is not None
+        self._process.stdin.close()
         self._process.stderr.close()
+
+
+def _own_environment() -> dict[str, str]:
+    """Ours without the options of ``sooner serve``, which are meant for another server than the one measured."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SOONER_")}
+
+
+def _stop_with_parent() -> None:
+    while os.read(0, 1024):  # not sys.stdin, whose lock this thread would hold when the interpreter ends
+        pass
+    signal.raise_signal(signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    runpy.run_module("sooner.cli", run_name="__main__", alter_sys=True)  # no import: cli is a layer above

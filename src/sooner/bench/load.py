@@ -156,7 +156,7 @@ def line_of(answer: Answer, load: Load, errors: WordErrors | None = None) -> Lat
         num_windows=answer.num_windows,
         num_tokens=answer.num_tokens,
         language=load.languages[index],
-        word_error_rate=None if errors is None else errors.num_errors / errors.num_words,
+        word_error_rate=None if errors is None else errors.rate,
     )
 
 
@@ -183,4 +183,5 @@ def _errors_of(answer: Answer, load: Load) -> WordErrors | None:
     said = load.speeches[int(answer.sending.label)].transcript
     if answer.error is not None or not said:
         return None
-    return word_errors(said, answer.text)
+    found = word_errors(said, answer.text)
+    return found if found.num_words else None  # a transcript of nothing but punctuation

@@ -6,17 +6,13 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 from sooner.bench.visits import Target
-from sooner.core.policy import policies, policy_named
 from sooner.errors import ConfigurationError
-from sooner.simulator.options import number_list
+from sooner.simulator.options import number_list, policy_list
 
 __all__ = ["BenchOptions"]
-
-T = TypeVar("T", int, float)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -112,10 +108,9 @@ class BenchOptions:
     def targets(self) -> list[Target]:
         """What is measured: the named servers, then the policies. The first is what others are compared with."""
         named = [_target(one) for one in self.server]
-        chosen = self.policies
-        if chosen is None:
-            chosen = "" if named else ",".join(policy.name for policy in policies())
-        return named + [Target(name=policy_named(name).name) for name in _split(chosen)]
+        if named and self.policies is None:
+            return named
+        return named + [Target(name=name) for name in policy_list(self.policies)]
 
     @property
     def rates_per_s(self) -> list[float | None]:
@@ -126,10 +121,6 @@ class BenchOptions:
     def seed_numbers(self) -> list[int]:
         """The seeds."""
         return number_list("--seeds", self.seeds, int)
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _target(text: str) -> Target:

@@ -25,6 +25,7 @@ from sooner.bench.tables import tables_of
 from sooner.bench.visits import Target, Visit, visits_of
 from sooner.core.latency import LatencyRecord
 from sooner.core.policy import policy_named
+from sooner.errors import ConfigurationError
 from sooner.evidence.comparison import Interval
 from sooner.evidence.machine import source_commit, this_machine
 from sooner.evidence.run_file import Failure, Run, RunHeader
@@ -96,7 +97,7 @@ def run_bench(options: BenchOptions, workload: WorkloadOptions) -> None:
     )
     keys = {(visit.rate_per_s, visit.seed) for visit in visits}
     traces = {key: make_trace(workload, rate_per_s=key[0], seed=key[1]) for key in keys}
-    options.out.mkdir(parents=True, exist_ok=True)
+    _make_folder(options.out)
     try:
         with tempfile.TemporaryDirectory(prefix="sooner-bench-") as folder:
             plan = _Plan(
@@ -107,6 +108,15 @@ def run_bench(options: BenchOptions, workload: WorkloadOptions) -> None:
         console.print(f"Stopped. What was measured so far: {options.out}")
         raise SystemExit(_INTERRUPTED) from None
     _tell(options, runs, console)
+
+
+def _make_folder(out: Path) -> None:
+    """The folder for the runs. That it can be written shows here, before minutes are spent on a server."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise ConfigurationError(f"--out {out} is not a folder to write to: {error}") from error
 
 
 def _about(options: BenchOptions, workload: WorkloadOptions) -> dict[str, Any]:

@@ -6,19 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from sooner.core.latency import LatencyRecord, LatencySummary, by_duration_bucket, percentile, summarise
-from sooner.evidence.comparison import Figure, Interval, Pair, change_interval, mean, percent
+from sooner.evidence.comparison import Interval, Pair
+from sooner.evidence.pairing import FIGURES, Served, interval_of, pair_runs
 from sooner.evidence.run_file import Run
 from sooner.evidence.summary import Goals, Goodput, columns_of, goodput_of, joined, span_s
 
-__all__ = ["FIGURES", "Spread", "TargetFigures", "changes_of", "figures_of"]
-
-FIGURES: Mapping[str, Figure] = {"mean": mean, "P50": percent(50), "P90": percent(90), "P99": percent(99)}
-"""What is compared between servers, of the end-to-end times."""
-
-_RNG_SEED = 0  # equal runs give equal intervals
+__all__ = ["Spread", "TargetFigures", "changes_of", "figures_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,27 +106,13 @@ def _pooled_word_error_rate(runs: Sequence[Run]) -> float | None:
 def changes_of(base: Sequence[Run], other: Sequence[Run]) -> dict[str, Interval]:
     """By how many percent each of ``FIGURES`` changes from ``base`` to ``other``, with its 95 % interval.
 
-    Runs of the same seed and round are paired, request by request; requests that either side failed are left out.
-    Empty where fewer than two requests were served by both, which have no interval.
+    Requests are paired and counted as in the report; a figure that they are too few to tell is not in it.
     """
-    runs = {_pairing(run): run for run in base}
-    pairs = [_pair(runs[_pairing(run)], run) for run in other if _pairing(run) in runs]
-    pairs = [pair for pair in pairs if len(pair.base)]
-    if sum(len(pair.base) for pair in pairs) < 2:
-        return {}
-    return {
-        name: change_interval(pairs, figure, rng=np.random.default_rng(_RNG_SEED))
-        for name, figure in FIGURES.items()
-    }
+    runs, _ = pair_runs(_served(base), _served(other))
+    pairs = [Pair(base=run.base.e2e_s, other=run.other.e2e_s) for run in runs]
+    found = {name: interval_of(pairs, figure, num_least=num_least) for name, figure, num_least in FIGURES}
+    return {name: interval for name, interval in found.items() if interval is not None}
 
 
-def _pairing(run: Run) -> tuple[int | None, int]:
-    return run.header.seed, run.header.notes["round"]
-
-
-def _pair(base: Run, other: Run) -> Pair:
-    e2e_s = {record.id: record.e2e_s for record in base.records}
-    both = [record for record in other.records if record.id in e2e_s]
-    return Pair(
-        base=np.array([e2e_s[record.id] for record in both]), other=np.array([record.e2e_s for record in both])
-    )
+def _served(runs: Sequence[Run]) -> list[Served]:
+    return [(run.header, columns_of(run)) for run in runs]

@@ -12,6 +12,7 @@ from rich.text import Text
 from sooner.bench.summary import TargetFigures
 from sooner.core.latency import LatencySummary
 from sooner.evidence.comparison import Interval
+from sooner.evidence.pairing import FIGURES
 
 __all__ = ["MAX_GOOD_LAG_S", "tables_of"]
 
@@ -30,12 +31,13 @@ def tables_of(figures: Sequence[TargetFigures], changes: Mapping[str, Mapping[st
 
     Args:
         figures: of each server, the first being what others are compared with.
-        changes: by server, the changes against the first.
+        changes: by server, those changes against the first that requests are enough to tell.
     """
     tables = [_end_to_end(figures), _by_length(figures), _moments(figures), _throughput(figures)]
     if any(changes.values()):
         tables.append(_changes(figures[0].policy, changes))
     parts: list[RenderableType] = [part for table in tables if table is not None for part in table]
+    parts += [Text(line) for policy, some in changes.items() for line in _untold(policy, figures[0].policy, some)]
     parts += [Text(line) for one in figures for line in _remarks(one)]
     return Group(*parts)
 
@@ -128,6 +130,13 @@ def _changes(base: str, changes: Mapping[str, Mapping[str, Interval]]) -> _Title
         for name, one in intervals.items():
             table.add_row(policy, name, *(f"{value:+.1f}" for value in (one.value, one.low, one.high)))
     return f"End to end, change against {base} in %, and its 95 % interval", table
+
+
+def _untold(policy: str, base: str, told: Mapping[str, Interval]) -> list[str]:
+    missing = [name for name, _, _ in FIGURES if name not in told]
+    if not missing:
+        return []
+    return [f"{policy}: too few requests to tell the change against {base} of {', '.join(missing)}"]
 
 
 def _remarks(one: TargetFigures) -> list[str]:

@@ -17,26 +17,25 @@ from numpy.typing import NDArray
 from sooner.core.estimator import WINDOW_S, Estimator
 from sooner.core.latency import LatencyRecord, by_duration_bucket
 from sooner.errors import ConfigurationError
+from sooner.evidence.comparison import Values
 from sooner.evidence.fitting import (
     SIGMA_PER_MEDIAN,
     Accuracy,
     Fitted,
     Residuals,
     Rows,
-    Values,
     accuracy_of,
     costs,
     figure_of,
+    fitted_costs,
     held_out_rows,
     independence,
     r_squared,
     residuals_of,
-    standard_errors,
 )
 
 __all__ = [
     "MIN_REQUESTS",
-    "MIN_STEPS",
     "BatchingFit",
     "Kappa",
     "Spoken",
@@ -49,9 +48,8 @@ __all__ = [
 
 MIN_REQUESTS = 20
 """Fewer requests tell nothing; a language with fewer keeps the κ of all."""
-MIN_STEPS = 100
-"""Fewer engine steps tell nothing."""
 
+_MIN_STEPS = 100  # fewer engine steps tell nothing
 _NUM_BLOCKS = 50
 _LEAST_INDEPENDENCE = 0.05
 _LONG_S = 2 * WINDOW_S
@@ -105,8 +103,9 @@ class WorkersFit:
     Attributes:
         num_requests: requests used.
         num_recordings: recordings among them, told apart by their lengths.
-        encode_s: of a window, seconds.
-        token_s: of a token, seconds.
+        encode_s: of a window, seconds, where nothing stalls.
+        token_s: of a token, seconds, likewise.
+        total_ratio: service of all requests over what these costs predict for all of them.
         overhead_s: median of E2E − wait − service, seconds; ``None`` where no wait is known.
         window_s: audio that a window carries a long recording forward, seconds; ``None`` without recordings over
             60 s.
@@ -124,6 +123,7 @@ class WorkersFit:
     num_recordings: int
     encode_s: Fitted
     token_s: Fitted
+    total_ratio: Fitted
     overhead_s: Fitted | None
     window_s: Fitted | None
     spread: Fitted
@@ -145,9 +145,10 @@ class BatchingFit:
         mean_running: windows that ran in a step, on average.
         max_running: most of them.
         max_admitted: most windows that one step admitted.
-        step_s: least time of a step, seconds.
-        running_step_s: what each running window adds, seconds.
-        admission_s: what each admitted window adds, seconds.
+        step_s: least time of a step, seconds, where nothing stalls.
+        running_step_s: what each running window adds, seconds, likewise.
+        admission_s: what each admitted window adds, seconds, likewise.
+        total_ratio: time of all steps over what these costs predict for all of them.
         accuracy: of step times.
         accuracy_held_out: of stretches of steps that the fit had not seen.
         residuals: by windows admitted.
@@ -160,6 +161,7 @@ class BatchingFit:
     step_s: Fitted
     running_step_s: Fitted
     admission_s: Fitted
+    total_ratio: Fitted
     accuracy: Accuracy
     accuracy_held_out: Accuracy
     residuals: tuple[Residuals, ...]
@@ -184,14 +186,9 @@ def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> 
     audio_s, service_s, windows, tokens = np.array([(r.audio_s, *_parts(r)) for r in used], dtype=np.float64).T
     design = np.column_stack([windows, tokens])
     recordings = _groups(audio_s)
-    if not recordings.any() or independence(design, service_s) < _LEAST_INDEPENDENCE:
-        raise ConfigurationError(
-            "windows and tokens rise together in these requests, or all recordings have one length: their costs "
-            f"cannot be told apart, only their sum, {np.median(service_s):.3g} s a request. Record requests from "
-            "2 s to some minutes"
-        )
-    cost_s = costs(design, service_s)
-    encode, token = _fitted_costs(design, service_s, recordings)
+    _check_can_be_told_apart(design, service_s, recordings)
+    (encode, token), total_ratio = fitted_costs(design, service_s, recordings)
+    cost_s = np.array([encode.value, token.value])
     predicted_s = design @ cost_s
     held = held_out_rows(recordings, held_out)
     known_s, by_length_s = _predictions(design, service_s, audio_s, ~held)
@@ -202,6 +199,7 @@ def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> 
         num_recordings=int(recordings.max()) + 1,
         encode_s=encode,
         token_s=token,
+        total_ratio=total_ratio,
         overhead_s=_overhead(used),
         window_s=_window(audio_s, windows),
         spread=_spread(service_s / predicted_s, windows, recordings),
@@ -237,6 +235,15 @@ def _used(records: Sequence[LatencyRecord]) -> list[LatencyRecord]:
                 f"tokens: {_parts(record)}. Take it out"
             )
     return sorted(used, key=_row)
+
+
+def _check_can_be_told_apart(design: Values, service_s: Values, recordings: Rows) -> None:
+    if not recordings.any() or independence(design, service_s) < _LEAST_INDEPENDENCE:
+        raise ConfigurationError(
+            "windows and tokens rise together in these requests, or all recordings have one length: their costs "
+            f"cannot be told apart, only their sum, {np.median(service_s):.3g} s a request. Record requests from "
+            "2 s to some minutes"
+        )
 
 
 def _parts(record: LatencyRecord) -> tuple[float, int, int]:
@@ -312,14 +319,6 @@ def _residuals_by_bucket(records: Sequence[LatencyRecord], predicted_s: Values) 
     )
 
 
-def _fitted_costs(design: Values, actual: Values, groups: Rows) -> list[Fitted]:
-    errors = standard_errors(lambda rows: costs(design[rows], actual[rows]), groups)
-    return [
-        Fitted(value=float(value), standard_error=float(error))
-        for value, error in zip(costs(design, actual), errors, strict=True)
-    ]
-
-
 def _groups(audio_s: Values) -> Rows:
     """A number for each recording, in order of length: those of equal length, to the millisecond, count as one."""
     return np.unique(np.round(audio_s, 3), return_inverse=True)[1].reshape(-1)
@@ -379,13 +378,7 @@ def fit_batching(steps: Sequence[Step], *, held_out: float = 0.25) -> BatchingFi
     Raises:
         ConfigurationError: there are too few, or they cannot tell the costs apart, or a value makes no sense.
     """
-    if len(steps) < MIN_STEPS:
-        raise ConfigurationError(f"{len(steps)} engine steps, and a fit needs {MIN_STEPS}: record more uploads")
-    if not all(0 < one.duration_s < math.inf and 0 <= one.num_admitted <= one.num_running for one in steps):
-        raise ConfigurationError(
-            "a step must take a finite time above 0 and admit no more windows than run in it; "
-            "did the clock of the machine jump?"
-        )
+    _check(steps)
     running, admitted, actual_s = np.array(
         [(one.num_running, one.num_admitted, one.duration_s) for one in steps], dtype=np.float64
     ).T
@@ -396,12 +389,8 @@ def fit_batching(steps: Sequence[Step], *, held_out: float = 0.25) -> BatchingFi
             "cannot be told apart. Record one upload alone, a few at a time, and more than the engine has slots"
         )
     blocks = np.arange(len(steps)) * _NUM_BLOCKS // len(steps)
-    cost_s = costs(design, actual_s)
-    errors = standard_errors(lambda rows: costs(design[rows], actual_s[rows]), blocks)
-    step, running_step, admission = (
-        Fitted(value=float(value), standard_error=float(error))
-        for value, error in zip(cost_s, errors, strict=True)
-    )
+    (step, running_step, admission), total_ratio = fitted_costs(design, actual_s, blocks)
+    predicted_s = design @ np.array([step.value, running_step.value, admission.value])
     held = held_out_rows(blocks, held_out)
     unseen_s = design[held] @ costs(design[~held], actual_s[~held])
     return BatchingFit(
@@ -412,10 +401,21 @@ def fit_batching(steps: Sequence[Step], *, held_out: float = 0.25) -> BatchingFi
         step_s=step,
         running_step_s=running_step,
         admission_s=admission,
-        accuracy=accuracy_of(design @ cost_s, actual_s),
+        total_ratio=total_ratio,
+        accuracy=accuracy_of(predicted_s, actual_s),
         accuracy_held_out=accuracy_of(unseen_s, actual_s[held]),
-        residuals=_residuals_by_admission(admitted, design @ cost_s, actual_s),
+        residuals=_residuals_by_admission(admitted, predicted_s, actual_s),
     )
+
+
+def _check(steps: Sequence[Step]) -> None:
+    if len(steps) < _MIN_STEPS:
+        raise ConfigurationError(f"{len(steps)} engine steps, and a fit needs {_MIN_STEPS}: record more uploads")
+    if not all(0 < one.duration_s < math.inf and 0 <= one.num_admitted <= one.num_running for one in steps):
+        raise ConfigurationError(
+            "a step must take a finite time above 0 and admit no more windows than run in it; "
+            "did the clock of the machine jump?"
+        )
 
 
 def _residuals_by_admission(admitted: Values, predicted_s: Values, actual_s: Values) -> tuple[Residuals, ...]:

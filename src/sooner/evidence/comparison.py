@@ -5,17 +5,24 @@ together are late together: taken one at a time they would look like far more ev
 drawn anew is therefore a whole block of consecutive arrivals (the moving-block idea of Künsch 1989,
 https://doi.org/10.1214/aos/1176347265, with fixed blocks), the same blocks on both sides; where there are a dozen
 runs or more, a block is a whole run.
+
+So few blocks vary less than they should, and plain percentiles of the samples make an interval that is too narrow:
+with ten blocks, one of "95 %" holds the truth 88 times in 100. The percentiles are therefore taken further out, as
+Student's t interval is wider than the normal one (the expanded percentile interval of Hesterberg 2015,
+https://doi.org/10.1080/00031305.2015.1089789). With fewer than eight blocks there is no interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Figure", "Interval", "Pair", "change_interval", "mean", "percent"]
+__all__ = ["Figure", "Interval", "Pair", "Values", "change_interval", "mean", "percent", "student_t"]
 
 Values = NDArray[np.float64]
 Figure = Callable[[Values], float]
@@ -23,6 +30,7 @@ Figure = Callable[[Values], float]
 
 _BLOCKS_PER_RUN = 10
 _ENOUGH_RUNS = 12
+_MIN_BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +78,11 @@ def change_interval(
     rng: np.random.Generator,
     num_resamples: int = 1000,
     confidence: float = 0.95,
-) -> Interval:
+) -> Interval | None:
     """By how many percent ``figure`` of the pooled values changes from base to other: −50 is half.
+
+    ``None`` where that cannot be told: of fewer than eight blocks, or where the figure of the base side, or of a
+    sample of it, is 0, of which nothing is a percentage.
 
     Args:
         pairs: at least one; sides of unequal length are an error.
@@ -81,18 +92,46 @@ def change_interval(
         confidence: share of them that the interval holds.
 
     Raises:
-        ValueError: no pair, an empty one, or sides of unequal length; a figure of 0 or less on the base side, of
-            which nothing is a percentage; or a single block, of which no sample tells how far it may be off.
+        ValueError: no pair, an empty one, or sides of unequal length.
     """
     blocks = _blocks(pairs)
-    if len(blocks) < 2:
-        raise ValueError("one pair of requests has no interval; it takes two at least")
-    estimate = _change(blocks, figure)
+    if len(blocks) < _MIN_BLOCKS:
+        return None
     draws = rng.integers(len(blocks), size=(num_resamples, len(blocks)))
-    changes = [_change([blocks[index] for index in draw], figure) for draw in draws]
-    tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(changes, [tail, 100 - tail])
+    samples = (blocks, *([blocks[index] for index in draw] for draw in draws))
+    estimate, *changes = (_change(sample, figure) for sample in samples)
+    known = [change for change in changes if change is not None]
+    if estimate is None or len(known) < num_resamples:
+        return None
+    tail = 100 * _expanded_tail((1 - confidence) / 2, len(blocks))
+    # So far out, the common definition of a percentile lies inside of where the samples' own share is.
+    low, high = np.percentile(known, [tail, 100 - tail], method="weibull")
     return Interval(value=estimate, low=float(low), high=float(high))
+
+
+def _expanded_tail(tail: float, num_blocks: int) -> float:
+    """The share of samples to leave out at each end, so that the interval leaves the truth out that often."""
+    return NormalDist().cdf(-sqrt(num_blocks / (num_blocks - 1)) * student_t(1 - tail, num_blocks - 1))
+
+
+def student_t(share: float, degrees: int) -> float:
+    """Quantile of Student's t, to a thousandth from seven degrees of freedom up and for tails from 0.5 %.
+
+    Args:
+        share: of the distribution that lies below, in (0, 1).
+        degrees: degrees of freedom.
+
+    Source: the expansion around the normal quantile, M. Abramowitz and I. Stegun, Handbook of Mathematical
+    Functions (1964), 26.7.5.
+    """
+    z = NormalDist().inv_cdf(share)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / float(degrees) ** power for power, term in enumerate(terms, start=1))
 
 
 def _blocks(pairs: Sequence[Pair]) -> list[Pair]:
@@ -111,9 +150,9 @@ def _blocks(pairs: Sequence[Pair]) -> list[Pair]:
     ]
 
 
-def _change(blocks: Sequence[Pair], figure: Figure) -> float:
+def _change(blocks: Sequence[Pair], figure: Figure) -> float | None:
     base = figure(np.concatenate([block.base for block in blocks]))
     if not base > 0:
-        raise ValueError(f"a change in percent needs a baseline above 0, not {base:g}")
+        return None
     other = figure(np.concatenate([block.other for block in blocks]))
     return 100 * (other / base - 1)

@@ -11,6 +11,10 @@ shape the fit:
 - *No negative cost.* With three costs at most, every subset of them is tried, and the best without a negative one
   is the constrained optimum.
 
+Such costs say what is typical. Stalls take time all the same: what all rows took over what their costs predict for
+all of them is the factor that makes typical costs into mean ones, from which load and capacity follow. A plain fit
+in which stalls count in full would need no factor, but divide them among the costs by chance.
+
 Standard errors come from a bootstrap over groups, such as all requests of one recording: the same clip sent ten
 times is no ten clips. The held-out part is likewise made of whole groups.
 """
@@ -25,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sooner.errors import ConfigurationError
+from sooner.evidence.comparison import Values
 
 __all__ = [
     "SIGMA_PER_MEDIAN",
@@ -32,10 +37,10 @@ __all__ = [
     "Fitted",
     "Residuals",
     "Rows",
-    "Values",
     "accuracy_of",
     "costs",
     "figure_of",
+    "fitted_costs",
     "held_out_rows",
     "independence",
     "r_squared",
@@ -43,7 +48,6 @@ __all__ = [
     "standard_errors",
 ]
 
-Values = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 _NUM_RESAMPLES = 200
@@ -141,7 +145,7 @@ def independence(design: Values, actual: Values) -> float:
 
 
 def held_out_rows(groups: Rows, share: float) -> NDArray[np.bool_]:
-    """Which rows to hold out: every k-th group, so that all lengths are in both parts.
+    """Which rows to hold out: groups spread evenly, so that all lengths are in both parts; one at least.
 
     Args:
         groups: number of each row's group; at least two groups.
@@ -152,8 +156,9 @@ def held_out_rows(groups: Rows, share: float) -> NDArray[np.bool_]:
     """
     if not 0 < share <= 0.5:
         raise ConfigurationError(f"the held-out share must lie above 0 and at most at 0.5, not {share:g}")
-    every = min(round(1 / share), int(groups.max()) + 1)
-    held: NDArray[np.bool_] = groups % every == every // 2
+    share = max(share, 1 / (int(groups.max()) + 1))
+    # A group is held out where it takes the share of all groups so far past a whole number.
+    held: NDArray[np.bool_] = np.floor(share * (groups + 2)) > np.floor(share * (groups + 1))
     return held
 
 
@@ -172,6 +177,21 @@ def figure_of(figure: Callable[[Rows], float], groups: Rows) -> Fitted:
     if not groups.any():
         return Fitted(value=value, standard_error=None)
     return Fitted(value=value, standard_error=float(standard_errors(lambda rows: np.array(figure(rows)), groups)))
+
+
+def fitted_costs(design: Values, actual: Values, groups: Rows) -> tuple[list[Fitted], Fitted]:
+    """The costs, and what all rows took over what these costs predict for all of them."""
+
+    def numbers(rows: Rows) -> Values:
+        cost = costs(design[rows], actual[rows])
+        return np.append(cost, actual[rows].sum() / (design[rows] @ cost).sum())
+
+    values, errors = numbers(np.arange(len(actual))), standard_errors(numbers, groups)
+    *fitted, total_ratio = (
+        Fitted(value=float(value), standard_error=float(error))
+        for value, error in zip(values, errors, strict=True)
+    )
+    return fitted, total_ratio
 
 
 def accuracy_of(predicted: Values, actual: Values) -> Accuracy:

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from sooner.core.latency import LatencyRecord
 from sooner.errors import RunFileError
 
-__all__ = ["Failure", "Run", "RunHeader", "RunWriter", "read_runs", "write_runs"]
+__all__ = ["Failure", "Run", "RunHeader", "RunWriter", "files_of", "read_runs", "write_runs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +145,13 @@ def write_runs(path: Path, runs: Iterable[Run]) -> None:
 def read_runs(paths: Iterable[Path]) -> list[Run]:
     """Read all runs of all files; a folder stands for the ``*.jsonl`` in it. Requests come in order of arrival.
 
+    A last line that was not written to its end, as of a process that was killed, is passed over.
+
     Raises:
         RunFileError: a file cannot be read, or a line is not what it should be; says which.
     """
     runs: list[Run] = []
-    for path in _files(paths):
+    for path in files_of(paths):
         try:
             with path.open(encoding="utf-8") as file:
                 runs.extend(_runs(path, file))
@@ -158,7 +160,12 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
     return runs
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def files_of(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files that are meant: a folder stands for the ``*.jsonl`` in it, in order of name.
+
+    Raises:
+        RunFileError: there is none in a folder.
+    """
     for path in paths:
         if not path.is_dir():
             yield path
@@ -173,7 +180,7 @@ def _runs(path: Path, lines: Iterable[str]) -> Iterator[Run]:
     header: RunHeader | None = None
     requests: list[LatencyRecord | Failure] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
+        if not line.strip() or _is_torn(line):
             continue
         value = _parse(path, number, line)
         if isinstance(value, RunHeader):
@@ -187,6 +194,17 @@ def _runs(path: Path, lines: Iterable[str]) -> Iterator[Run]:
     if header is None:
         raise RunFileError(path=path, reason="it holds no run")
     yield _run(header, requests)
+
+
+def _is_torn(line: str) -> bool:
+    """Whether its writer was stopped in the middle of it: only the last line of a file can have no end."""
+    if line.endswith("\n"):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _arrival_s(request: LatencyRecord | Failure) -> float:

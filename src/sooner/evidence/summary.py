@@ -1,4 +1,4 @@
-"""From runs to the numbers of a report: columns, percentiles, queue depth, goodput, residuals.
+"""From runs to the numbers of a report: columns, percentiles, queue depth, goodput, predictions.
 
 All of it is pure. Requests are held as numpy columns, so that a million of them take seconds; what is not known is
 NaN there and nowhere else.
@@ -12,30 +12,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sooner.core.estimator import WINDOW_S
 from sooner.core.latency import BUCKETS_S, LatencySummary, duration_bucket
 from sooner.evidence.comparison import Values
 from sooner.evidence.run_file import Run
 
 __all__ = [
-    "ONE_WINDOW_S",
     "Columns",
     "Depth",
     "Goals",
     "Goodput",
-    "Residuals",
+    "Prediction",
     "bucket_labels",
     "bucket_numbers",
     "columns_of",
     "depth_of",
     "goodput_of",
     "joined",
-    "residuals_of",
+    "prediction_of",
     "span_s",
     "summary_of",
 ]
-
-ONE_WINDOW_S = 30.0
-"""Recordings up to this length, seconds, count as short: one window of Whisper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,7 +186,7 @@ class Goals:
         """The limit of each length, seconds; NaN where it has none."""
         short_s = self.other_s if self.short_s is None else self.short_s
         short, other = (np.nan if limit_s is None else limit_s for limit_s in (short_s, self.other_s))
-        return np.where(audio_s <= ONE_WINDOW_S, short, other)
+        return np.where(audio_s <= WINDOW_S, short, other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +227,7 @@ def span_s(run: Run) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residuals:
+class Prediction:
     """How well the predicted size foretells the service.
 
     Attributes:
@@ -248,13 +245,13 @@ class Residuals:
     rank_correlation: float | None
 
 
-def residuals_of(served: Columns) -> Residuals | None:
-    """Residuals of the requests whose service is known; ``None`` where none is. O(n log n)."""
+def prediction_of(served: Columns) -> Prediction | None:
+    """How well service was foretold where it is known; ``None`` where none is. O(n log n)."""
     known = served.where(served.service_s > 0)
     if not len(known):
         return None
     p10, p50, p90 = np.percentile(known.service_s / known.size_s, [10, 50, 90])
-    return Residuals(
+    return Prediction(
         num_requests=len(known),
         p10=float(p10),
         p50=float(p50),

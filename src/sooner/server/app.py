@@ -65,12 +65,16 @@ def make_app(
         num_workers: windows that run at once.
         clock: the time; ``None`` for the real one.
         on_window: see ``Dispatcher``.
+
+    Raises:
+        ConfigurationError: see ``RecordLog``.
     """
     clock = clock or MonotonicClock()
+    records = _open_records(options, engine, num_workers)  # here, because uvicorn hides errors of the lifespan
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = _make_service(options, engine, num_workers, clock, on_window)
+        service = _make_service(options, engine, num_workers, clock, on_window, records)
         app.state.service = service
         try:
             yield
@@ -78,8 +82,8 @@ def make_app(
             await service.dispatcher.close(grace_s=0.0)  # ``Server`` gave the grace before this
             service.prober.close()
             service.intake.close()
-            if service.records is not None:
-                await asyncio.to_thread(service.records.close)
+            if records is not None:
+                await asyncio.to_thread(records.close)
 
     app = FastAPI(
         title="Sooner",
@@ -91,17 +95,22 @@ def make_app(
     return app
 
 
+def _open_records(options: ServeOptions, engine: Engine, num_workers: int) -> RecordLog | None:
+    if options.records is None:
+        return None
+    statistics = _make_scheduler(options, num_workers).statistics()
+    return RecordLog(options.records, header_of(options, engine.model_id, statistics))
+
+
 def _make_service(
     options: ServeOptions,
     engine: Engine,
     num_workers: int,
     clock: Clock,
     on_window: Callable[[WindowRecord], None] | None,
+    records: RecordLog | None,
 ) -> Service:
     scheduler = _make_scheduler(options, num_workers)
-    records = None
-    if options.records is not None:
-        records = RecordLog(options.records, header_of(options, engine.model_id, scheduler.statistics()))
     return Service(
         engine=engine,
         intake=Intake(

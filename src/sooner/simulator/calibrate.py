@@ -2,6 +2,9 @@
 
 Run files (of ``sooner serve --records``, of ``sooner bench`` against it) make a profile of workers; journals of
 the vLLM plugin make one of an engine that batches, and run files beside them then only tell κ.
+
+Costs are fitted to what is typical, since stalls would distort them. A profile's costs are means, from which load
+and capacity follow: the fitted ones times what all requests (or steps) took over what the fit predicts for them.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from sooner.evidence.calibration import (
     fit_workers,
 )
 from sooner.evidence.fitting import Fitted
-from sooner.evidence.run_file import Run, read_runs
+from sooner.evidence.run_file import Run, files_of, read_runs
 from sooner.simulator.calibration_report import print_batching, print_workers
 from sooner.simulator.options import CalibrateOptions
 from sooner.simulator.profile import BatchingProfile, Profile, WorkersProfile, save_profile
@@ -63,7 +66,7 @@ def run_calibrate(paths: Sequence[Path], options: CalibrateOptions) -> Profile:
     Raises:
         ConfigurationError: the files cannot be read, or what they hold does not make a profile.
     """
-    journals, runs = _sorted(_files(paths))
+    journals, runs = _sorted(files_of(paths))
     engine = options.engine or ("batching" if journals else "workers")
     profile: Profile
     if engine == "batching":
@@ -75,24 +78,24 @@ def run_calibrate(paths: Sequence[Path], options: CalibrateOptions) -> Profile:
     return profile
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    for path in paths:
-        found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-        if not found:
-            raise ConfigurationError(f"there is no .jsonl file in {path}")
-        yield from found
-
-
 def _sorted(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     """Journals and run files, told apart by their first line."""
     journals: list[Path] = []
     runs: list[Path] = []
     for path in paths:
-        is_journal = any('"event"' in line for line in _lines(path)[:1])
-        (journals if is_journal else runs).append(path)
+        (journals if _is_journal(path) else runs).append(path)
     if not journals and not runs:
         raise ConfigurationError("name at least one file of records: `sooner serve --records FILE` writes one")
     return journals, runs
+
+
+def _is_journal(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8") as file:
+            first = json.loads(file.readline())
+    except (OSError, ValueError, RecursionError):
+        return False  # whoever reads it as a run file says what is wrong
+    return isinstance(first, dict) and "event" in first and "kind" not in first
 
 
 def _lines(path: Path) -> list[str]:
@@ -129,17 +132,17 @@ def _calibrate_workers(paths: Sequence[Path], options: CalibrateOptions) -> Work
 
 
 def _workers_values(fit: WorkersFit, runs: Sequence[Run], source: str) -> tuple[dict[str, Any], dict[str, str]]:
+    requests = f"{fit.num_requests} requests in {source}"
+    values, origins = _mean_costs({"encode_s": fit.encode_s, "token_s": fit.token_s}, fit.total_ratio, requests)
     fitted = {
-        "encode_s": fit.encode_s,
-        "token_s": fit.token_s,
         "overhead_s": fit.overhead_s,
         "kappa": fit.kappa.kappa,
         "window_s": fit.window_s,
         "spread": fit.spread,
     }
     known = {name: one for name, one in fitted.items() if one is not None}
-    values: dict[str, Any] = {name: _rounded(one.value) for name, one in known.items()}
-    origins = {name: _origin(one, f"{fit.num_requests} requests in {source}") for name, one in known.items()}
+    values |= {name: _rounded(one.value) for name, one in known.items()}
+    origins |= {name: _origin(one, requests) for name, one in known.items()}
     num_workers = _the_one(runs, "num_workers")
     if num_workers is not None:
         values["num_workers"] = num_workers
@@ -199,11 +202,10 @@ def _batching_values(fit: BatchingFit, source: str) -> tuple[dict[str, Any], dic
     step's own cost is shared by those who run in it. A window's size is what its admission adds.
     """
     fitted = {"step_s": fit.step_s, "running_step_s": fit.running_step_s, "admission_s": fit.admission_s}
-    values: dict[str, Any] = {name: _rounded(one.value) for name, one in fitted.items()}
-    origins = {name: _origin(one, f"{fit.num_steps} steps in {source}") for name, one in fitted.items()}
+    values, origins = _mean_costs(fitted, fit.total_ratio, f"{fit.num_steps} steps in {source}")
     values["size_encode_s"] = values["admission_s"]
     origins["size_encode_s"] = "admission_s"
-    values["size_token_s"] = _rounded(fit.step_s.value / fit.mean_running + fit.running_step_s.value)
+    values["size_token_s"] = _rounded(values["step_s"] / fit.mean_running + values["running_step_s"])
     origins["size_token_s"] = f"step_s shared by {fit.mean_running:.1f}, the mean running, plus running_step_s"
     values["max_windows_per_step"], values["max_running"] = max(1, fit.max_admitted), fit.max_running
     origins["max_windows_per_step"] = origins["max_running"] = f"most seen in {source}"
@@ -276,6 +278,15 @@ def _spoken(uploads: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[Spoken]:
 
 def _names(paths: Sequence[Path]) -> str:
     return ", ".join(path.name for path in paths)
+
+
+def _mean_costs(
+    fitted: Mapping[str, Fitted], total_ratio: Fitted, source: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Typical costs times what all took over what they predict: means, so that the profile's load is right."""
+    values = {name: _rounded(one.value * total_ratio.value) for name, one in fitted.items()}
+    times = f"times {total_ratio.value:.4g}, what all took over what the fit predicts"
+    return values, {name: f"{one.value:.4g}, {_origin(one, source)}; {times}" for name, one in fitted.items()}
 
 
 def _origin(fitted: Fitted, source: str) -> str:

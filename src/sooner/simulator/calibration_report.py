@@ -32,6 +32,7 @@ def print_workers(profile: WorkersProfile, fit: WorkersFit, *, source: str, out:
         "overhead_s": fit.overhead_s,
     }
     console.print(_numbers(fitted))
+    _tell_total(console, "service", fit.total_ratio)
     console.print(_kappas({"all": fit.kappa, **fit.kappa_by_language}))
     rows = [
         ("from windows and tokens", fit.accuracy),
@@ -60,6 +61,7 @@ def print_batching(
     )
     fitted = {"step_s": fit.step_s, "running_step_s": fit.running_step_s, "admission_s": fit.admission_s}
     console.print(_numbers(fitted if kappa is None else {**fitted, "kappa": kappa.kappa}))
+    _tell_total(console, "steps", fit.total_ratio)
     if kappa is None:
         console.print(f"Too few whole uploads tell their tokens: kappa stays {profile.kappa:g}.")
     else:
@@ -69,6 +71,14 @@ def print_batching(
     console.print(_residuals("steps", fit.residuals))
     sizes = {"kappa": profile.kappa, "encode_s": profile.size_encode_s, "token_s": profile.size_token_s}
     _tell_end(console, sizes, out)
+
+
+def _tell_total(console: Console, what: str, ratio: Fitted) -> None:
+    console.print(
+        f"All {what} together took {ratio.value:.3f} times (standard error {_error(ratio)}) what these costs "
+        "predict. The profile has the costs times that, so that its load is right.",
+        soft_wrap=True,
+    )
 
 
 def _tell_end(console: Console, sizes: Mapping[str, float], out: Path) -> None:

@@ -14,7 +14,7 @@ There are two kinds of engine.
 slots (``max_running``) and memory (``memory_blocks``).
 
 ``workers``: ``num_workers`` workers, each serves one window at a time, as in ``sooner serve``. A window takes
-``encode_s + token_s · tokens`` seconds.
+``encode_s + token_s · tokens`` seconds, and ``context_s`` more where it goes on from another.
 """
 
 from __future__ import annotations
@@ -133,6 +133,8 @@ class WorkersProfile(_Described):
     Attributes:
         encode_s: what encoding a window takes, seconds.
         token_s: what decoding a token takes, seconds.
+        context_s: what a window takes more that goes on from another, seconds: the model reads the text so far.
+            The scheduler's sizes do not know it.
         overhead_s: what a request takes before it is queued and after it is served, seconds, without a worker.
         kappa: κ, tokens per second of audio, for what the trace does not tell.
         num_workers: windows served at once.
@@ -144,6 +146,7 @@ class WorkersProfile(_Described):
     engine: ClassVar[str] = "workers"
     encode_s: float
     token_s: float
+    context_s: float = 0.0
     overhead_s: float = 0.0
     kappa: float = 3.0
     num_workers: int = 1
@@ -162,7 +165,7 @@ class WorkersProfile(_Described):
 
     def alone_s(self, estimate: Estimate) -> float:
         """Predicted seconds on an idle engine: what slowdown is relative to."""
-        return self.overhead_s + estimate.size_s
+        return self.overhead_s + estimate.size_s + self.context_s * (estimate.windows - 1)
 
     def num_windows(self, audio_s: float) -> int:
         """Windows that a recording takes: the last may reach over 30 s, each before it goes on by ``window_s``."""
@@ -170,7 +173,8 @@ class WorkersProfile(_Described):
 
     def capacity_per_s(self, *, num_windows: float, num_tokens: float) -> float:
         """Requests a second that saturate it, for a mean number of windows and of tokens a request."""
-        return self.num_workers / (self.encode_s * num_windows + self.token_s * num_tokens)
+        context_s = self.context_s * (num_windows - 1)
+        return self.num_workers / (self.encode_s * num_windows + context_s + self.token_s * num_tokens)
 
 
 def _check_whole(profile: object, *names: str) -> None:

@@ -57,7 +57,8 @@ def _work(
     estimate = estimator.estimate(request.audio_s)
     tokens = estimate.estimated_output_tokens if request.num_tokens is None else request.num_tokens
     num_windows = profile.num_windows(request.audio_s)
-    window_s = profile.encode_s + profile.token_s * tokens / num_windows
+    first_s = profile.encode_s + profile.token_s * tokens / num_windows
+    windows_s = [first_s, *[first_s + profile.context_s] * (num_windows - 1)]
     return Work(
         job=Job(
             id=job_id,
@@ -67,7 +68,7 @@ def _work(
             language=request.language,
         ),
         progress=Progress(job_id, request, profile.alone_s(estimate), num_windows, tokens),
-        windows_s=[window_s * _deviation(rng, profile.spread) for _ in range(num_windows)],
+        windows_s=[window_s * _deviation(rng, profile.spread) for window_s in windows_s],
         remaining=[
             estimator.estimate(request.audio_s - done * profile.window_s) for done in range(1, num_windows)
         ],

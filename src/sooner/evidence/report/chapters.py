@@ -14,6 +14,7 @@ from sooner.evidence.report.paired import Comparison
 from sooner.evidence.report.sections import Cell, Offered, Section
 from sooner.evidence.report.style import Panel, file_name
 from sooner.evidence.report.tables import Table
+from sooner.evidence.run_file import Run
 from sooner.evidence.summary import Columns, Goals, depth_of, goodput_of, joined
 
 __all__ = ["Chapter", "Work", "chapters_of"]
@@ -236,7 +237,8 @@ def _queue(work: Work) -> Chapter | None:
         return None
     offered = work.loads[-1]
     cells = work.served(offered)
-    depths = [(cell.policy, depth) for cell in cells if (depth := depth_of(cell.runs[0])) is not None]
+    runs = zip(cells, _runs_alike(cells), strict=True)
+    depths = [(cell.policy, depth) for cell, run in runs if (depth := depth_of(run)) is not None]
     panels = [
         figures.depth(
             work.sheet, f"depth-{number}-{file_name(policy)}", f"{policy}, {offered.label}", policy, depths
@@ -247,12 +249,19 @@ def _queue(work: Work) -> Chapter | None:
         id="queue",
         title="How many are there",
         how=(
-            "Requests that have arrived and are not done, over the first run of each policy at the highest load; "
-            "the thin lines are the other policies."
+            "Requests that have arrived and are not done, over one run of each policy at the highest load, of the "
+            "same seed where all have one; the thin lines are the other policies."
         ),
         panels=tuple(panels),
         tables=(tables.depth_table(work.sheet.prefix, depths),),
     )
+
+
+def _runs_alike(cells: Sequence[Cell]) -> list[Run]:
+    """A run of each policy: of a seed that all have, or else the first."""
+    by_seed = [{run.header.seed: run for run in reversed(cell.runs)} for cell in cells]
+    common = [seed for seed in by_seed[0] if seed is not None and all(seed in runs for runs in by_seed)]
+    return [runs[min(common)] for runs in by_seed] if common else [cell.runs[0] for cell in cells]
 
 
 def _prediction(work: Work) -> Chapter | None:
@@ -263,9 +272,9 @@ def _prediction(work: Work) -> Chapter | None:
         id="prediction",
         title="How good the prediction is",
         how=(
-            "The service that a request took, over the size by which policies order. Only the order matters to "
-            "them, so a rank correlation of 1 is as good as being right. The table has actual over predicted: "
-            "1 is exact."
+            "The service that a request took, over the predicted time in its record; a server's own log has the "
+            "one that its policy went by. Only the order matters to a policy, so a rank correlation of 1 is as "
+            "good as being right. The table has actual over predicted: 1 is exact."
         ),
         panels=(figures.predicted(work.sheet, joined([cell.served for cell in work.section.cells])),),
         tables=(table,),

@@ -12,11 +12,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from sooner.evidence.comparison import Values
-from sooner.evidence.report.paired import Change, Comparison
+from sooner.evidence.report.paired import TENTHS, Change, Comparison
 from sooner.evidence.report.sections import Cell, Section
 from sooner.evidence.report.style import GRID, INK, MUTED, Palette, Panel, log_axis, panel
 from sooner.evidence.report.words import number
-from sooner.evidence.summary import Columns, Depth
+from sooner.evidence.summary import Columns, Depth, bucket_labels
 
 __all__ = ["Sheet", "cdf", "depth", "lengths", "predicted", "trend", "wait_by_service", "who_pays"]
 
@@ -142,7 +142,8 @@ def who_pays(sheet: Sheet, comparisons: Sequence[Comparison], *, by: str) -> Pan
     """
     chosen = [(one.policy, one.by_length if by == "length" else one.by_size) for one in comparisons]
     first = comparisons[0]
-    groups = [change.whose for change in chosen[0][1]]
+    found = {change.whose for _, changes in chosen for change in changes}
+    groups = [group for group in (bucket_labels() if by == "length" else TENTHS) if group in found]
     name = f"{sheet.prefix}-who-pays-by-{by}-{first.offered.slug}"
     with panel(sheet.folder, name, f"Mean against {first.baseline[:16]}, {first.offered.label}") as (axes, made):
         axes.axhline(1, color=INK, linewidth=1)
@@ -287,7 +288,7 @@ def predicted(sheet: Sheet, served: Columns) -> Panel:
     known = served.where(served.service_s > 0)
     some = _sample(len(known))
     x, y = (np.maximum(values[some], _LEAST) for values in (known.size_s, known.service_s))
-    with panel(sheet.folder, f"{sheet.prefix}-predicted", "Service over predicted size") as (axes, made):
+    with panel(sheet.folder, f"{sheet.prefix}-predicted", "Service over predicted time") as (axes, made):
         log_axis(axes, "x", x)
         log_axis(axes, "y", y)
         ends = np.array([min(x.min(), y.min()), max(x.max(), y.max())])

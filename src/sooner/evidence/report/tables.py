@@ -20,7 +20,7 @@ from sooner.evidence.summary import (
     bucket_labels,
     bucket_numbers,
     goodput_of,
-    residuals_of,
+    prediction_of,
     summary_of,
 )
 
@@ -209,13 +209,13 @@ def depth_table(prefix: str, depths: Sequence[tuple[str, Depth]]) -> Table:
 
 
 def residual_table(prefix: str, section: Section) -> Table:
-    """Actual service over predicted size."""
+    """Actual service over predicted time."""
     rows = []
     for offered in section.offered:
         for cell in section.at(offered):
-            if residuals := residuals_of(cell.served):
-                figures = (residuals.num_requests, residuals.p10, residuals.p50, residuals.p90)
-                rows.append((offered.label, cell.policy, *figures, residuals.rank_correlation))
+            if prediction := prediction_of(cell.served):
+                figures = (prediction.num_requests, prediction.p10, prediction.p50, prediction.p90)
+                rows.append((offered.label, cell.policy, *figures, prediction.rank_correlation))
     columns = ("load", "policy", "n", "P10", "P50", "P90", "rank correlation")
     return Table(name=f"{prefix}-residuals", columns=columns, rows=tuple(rows))
 

@@ -101,7 +101,8 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
         sentences.append(f"Too few requests to tell: {list_words(few)}.")
     if comparison.num_left_out:
         sentences.append(
-            f"{comparison.num_left_out:,} requests without a partner, such as failed ones, are left out of this."
+            f"{comparison.num_left_out:,} requests without a partner, such as failed ones or those of a seed that "
+            "one side lacks, are left out of this."
         )
     return sentences
 
