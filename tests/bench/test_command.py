@@ -54,7 +54,7 @@ def test_two_policies_are_measured_with_the_same_traffic(tmp_path: Path) -> None
     assert [one["policy"] for one in rate["figures"]] == ["fcfs", "hrrn"]
     assert rate["figures"][0]["goodput"]["share"] == 1.0
     assert rate["change_percent"]["against"] == "fcfs"
-    assert rate["change_percent"]["hrrn"]["P50"]["low"] <= rate["change_percent"]["hrrn"]["P50"]["high"]
+    assert rate["change_percent"]["hrrn"] == {}  # six requests tell nothing
     for title in ("End to end, seconds, 3 requests/s offered", "Throughput and text", "change against fcfs"):
         assert title in result.stdout
 

@@ -28,12 +28,16 @@ from sooner.evidence.fitting import Fitted, held_out_rows
 ENCODE_S, TOKEN_S, KAPPA, SPREAD, WINDOW_S, OVERHEAD_S = 0.4, 0.0065, 3.0, 0.1, 26.0, 0.02
 
 
-def request(number: int, audio_s: float, rng: random.Random, *, stalls: float = 0.0) -> LatencyRecord:
+def request(
+    number: int, audio_s: float, rng: random.Random, *, stalls: float = 0.0, context_s: float = 0.0
+) -> LatencyRecord:
     """One request whose windows deviate one by one; a share of ``stalls`` takes 3 to 20 times as long."""
     num_windows = 1 + max(0, math.ceil((audio_s - 30) / WINDOW_S))
     num_tokens = round(audio_s * KAPPA * rng.lognormvariate(0.0, 0.1))
     window_s = ENCODE_S + TOKEN_S * num_tokens / num_windows
-    service_s = sum(window_s * rng.lognormvariate(0.0, SPREAD) for _ in range(num_windows))
+    service_s = sum(
+        (window_s + context_s * (index > 0)) * rng.lognormvariate(0.0, SPREAD) for index in range(num_windows)
+    )
     if rng.random() < stalls:
         service_s *= rng.uniform(3, 20)
     return LatencyRecord(
@@ -50,12 +54,12 @@ def request(number: int, audio_s: float, rng: random.Random, *, stalls: float = 
     )
 
 
-def requests(num: int = 600, *, seed: int = 1, stalls: float = 0.0) -> list[LatencyRecord]:
+def requests(num: int = 600, *, seed: int = 1, stalls: float = 0.0, context_s: float = 0.0) -> list[LatencyRecord]:
     """Nine clips of 1 to 30 s for each file of one to ten minutes; each recording twice."""
     rng = random.Random(seed)
     clips, files = num * 9 // 20, num // 20
     lengths = [1 + 29 * n / clips for n in range(clips)] + [60 + 540 * (n + 1) / files for n in range(files)]
-    return [request(n, audio_s, rng, stalls=stalls) for n, audio_s in enumerate(lengths * 2)]
+    return [request(n, audio_s, rng, stalls=stalls, context_s=context_s) for n, audio_s in enumerate(lengths * 2)]
 
 
 def steps(num: int = 2000, *, seed: int = 1, stalls: float = 0.0) -> list[Step]:
@@ -93,13 +97,33 @@ def test_workers_come_back_from_noise_and_stalls(seed: int, stalls: float) -> No
     assert near(fit.overhead_s, OVERHEAD_S, 1e-6)
     assert near(fit.window_s, WINDOW_S, 0.03)
     assert near(fit.spread, SPREAD, 0.2)
+    assert fit.context_s is not None
+    assert fit.context_s.value < 0.02  # there was none
     predicted_s = sum(
-        fit.encode_s.value * (r.num_windows or 0) + fit.token_s.value * (r.num_tokens or 0) for r in records
+        fit.encode_s.value * (r.num_windows or 0)
+        + fit.token_s.value * (r.num_tokens or 0)
+        + fit.context_s.value * ((r.num_windows or 0) - 1)
+        for r in records
     )
     assert fit.total_ratio.value == pytest.approx(sum(r.service_s or 0 for r in records) / predicted_s)
     assert near(fit.total_ratio, 1 + 10.5 * stalls, 0.25 if stalls else 0.01)
     assert fit.accuracy.median_error < 0.1
     assert fit.accuracy_held_out.median_error < 0.1
+
+
+@pytest.mark.parametrize("stalls", [0.0, 0.05])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_a_window_that_goes_on_takes_more_comes_back(seed: int, stalls: float) -> None:
+    fit = fit_workers(requests(seed=seed, stalls=stalls, context_s=0.3))
+    assert near(fit.context_s, 0.3, 0.1)
+    assert near(fit.encode_s, ENCODE_S, 0.05)
+    assert near(fit.token_s, TOKEN_S, 0.05)
+
+
+def test_clips_alone_do_not_tell_it() -> None:
+    rng = random.Random(1)
+    clips = [request(n, 1 + n % 40, rng, context_s=0.3) for n in range(400)]
+    assert fit_workers(clips).context_s is None
 
 
 @pytest.mark.parametrize("stalls", [0.0, 0.05])
@@ -222,11 +246,11 @@ def test_of_two_groups_one_is_held_out() -> None:
 
 
 def test_residuals_show_where_the_line_does_not_fit() -> None:
-    """Files over two minutes take half as long again as their windows and tokens say."""
-    records = [replace(r, service_s=1.5 * (r.service_s or 0)) if r.audio_s > 120 else r for r in requests()]
+    """Clips over 15 s take twice as long as their windows and tokens say."""
+    records = [replace(r, service_s=2 * (r.service_s or 0)) if 15 < r.audio_s <= 30 else r for r in requests()]
     bias = {one.label: one.bias for one in fit_workers(records).residuals}
     assert list(bias) == ["0-5 s", "5-15 s", "15-30 s", "30-120 s", "120-600 s"]
-    assert bias["120-600 s"] > 0.25
+    assert bias["15-30 s"] > 0.15
     assert abs(bias["5-15 s"]) < 0.1
 
 

@@ -53,6 +53,8 @@ _MIN_STEPS = 100  # fewer engine steps tell nothing
 _NUM_BLOCKS = 50
 _LEAST_INDEPENDENCE = 0.05
 _LONG_S = 2 * WINDOW_S
+_SEVERAL_WINDOWS = 3
+_FEWEST_LONG = 5  # recordings of so many windows, to tell what a window that goes on takes more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ class WorkersFit:
         num_recordings: recordings among them, told apart by their lengths.
         encode_s: of a window, seconds, where nothing stalls.
         token_s: of a token, seconds, likewise.
+        context_s: of a window that goes on from another, seconds, beside these; ``None`` with few long recordings.
         total_ratio: service of all requests over what these costs predict for all of them.
         overhead_s: median of E2E − wait − service, seconds; ``None`` where no wait is known.
         window_s: audio that a window carries a long recording forward, seconds; ``None`` without recordings over
@@ -123,6 +126,7 @@ class WorkersFit:
     num_recordings: int
     encode_s: Fitted
     token_s: Fitted
+    context_s: Fitted | None
     total_ratio: Fitted
     overhead_s: Fitted | None
     window_s: Fitted | None
@@ -184,11 +188,10 @@ def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> 
     """
     used = _used(records)
     audio_s, service_s, windows, tokens = np.array([(r.audio_s, *_parts(r)) for r in used], dtype=np.float64).T
-    design = np.column_stack([windows, tokens])
     recordings = _groups(audio_s)
-    _check_can_be_told_apart(design, service_s, recordings)
-    (encode, token), total_ratio = fitted_costs(design, service_s, recordings)
-    cost_s = np.array([encode.value, token.value])
+    design = _design(windows, tokens, service_s, recordings)
+    fitted, total_ratio = fitted_costs(design, service_s, recordings)
+    cost_s = np.array([one.value for one in fitted])
     predicted_s = design @ cost_s
     held = held_out_rows(recordings, held_out)
     known_s, by_length_s = _predictions(design, service_s, audio_s, ~held)
@@ -197,8 +200,9 @@ def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> 
     return WorkersFit(
         num_requests=len(used),
         num_recordings=int(recordings.max()) + 1,
-        encode_s=encode,
-        token_s=token,
+        encode_s=fitted[0],
+        token_s=fitted[1],
+        context_s=fitted[2] if len(fitted) > 2 else None,
         total_ratio=total_ratio,
         overhead_s=_overhead(used),
         window_s=_window(audio_s, windows),
@@ -235,6 +239,20 @@ def _used(records: Sequence[LatencyRecord]) -> list[LatencyRecord]:
                 f"tokens: {_parts(record)}. Take it out"
             )
     return sorted(used, key=_row)
+
+
+def _design(windows: Values, tokens: Values, service_s: Values, recordings: Rows) -> Values:
+    """What each request is made of: windows, tokens and, where enough have several, windows behind the first.
+
+    Raises:
+        ConfigurationError: windows and tokens cannot be told apart.
+    """
+    design = np.column_stack([windows, tokens])
+    _check_can_be_told_apart(design, service_s, recordings)
+    with_context = np.column_stack([design, windows - 1])
+    num_long = len(np.unique(recordings[windows >= _SEVERAL_WINDOWS]))
+    can_tell = num_long >= _FEWEST_LONG and independence(with_context, service_s) >= _LEAST_INDEPENDENCE
+    return with_context if can_tell else design
 
 
 def _check_can_be_told_apart(design: Values, service_s: Values, recordings: Rows) -> None:

@@ -133,7 +133,10 @@ def _calibrate_workers(paths: Sequence[Path], options: CalibrateOptions) -> Work
 
 def _workers_values(fit: WorkersFit, runs: Sequence[Run], source: str) -> tuple[dict[str, Any], dict[str, str]]:
     requests = f"{fit.num_requests} requests in {source}"
-    values, origins = _mean_costs({"encode_s": fit.encode_s, "token_s": fit.token_s}, fit.total_ratio, requests)
+    costs = {"encode_s": fit.encode_s, "token_s": fit.token_s}
+    if fit.context_s is not None:
+        costs["context_s"] = fit.context_s
+    values, origins = _mean_costs(costs, fit.total_ratio, requests)
     fitted = {
         "overhead_s": fit.overhead_s,
         "kappa": fit.kappa.kappa,

@@ -26,6 +26,7 @@ def print_workers(profile: WorkersProfile, fit: WorkersFit, *, source: str, out:
     fitted = {
         "encode_s": fit.encode_s,
         "token_s": fit.token_s,
+        "context_s": fit.context_s,
         "kappa": fit.kappa.kappa,
         "spread": fit.spread,
         "window_s": fit.window_s,
@@ -42,6 +43,8 @@ def print_workers(profile: WorkersProfile, fit: WorkersFit, *, source: str, out:
     ]
     console.print(_accuracies("predicted service time", rows))
     console.print(_residuals("audio", fit.residuals))
+    if fit.context_s is None:
+        console.print(f"Few recordings have several windows: context_s stays {profile.context_s:g}.")
     if fit.window_s is None:
         console.print(f"No recording is over 60 s: window_s stays {profile.window_s:g}.")
     if fit.overhead_s is None:
