@@ -7,7 +7,7 @@ VLLM_BIN := $(VLLM)/bin
 VLLM_ENV := VLLM_CPU_KVCACHE_SPACE=2 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 ARGS ?=
 
-.PHONY: install serve test demo lint bench paper constraints install-vllm test-vllm bench-vllm constraints-vllm clean
+.PHONY: install serve test demo lint bench bench-mixed paper constraints install-vllm test-vllm bench-vllm constraints-vllm clean
 
 # $(call make-venv,FOLDER)
 define make-venv
@@ -44,7 +44,12 @@ bench: install
 	$(BIN)/python benchmarks/bench_simulator.py
 	$(BIN)/python benchmarks/bench_server.py
 
-# The paper's evaluation, simulated, beside its own figures: benchmarks/paper/. Three minutes.
+# The mixed workload on the real server under three policies, and the simulator's prediction of it. Half an hour, in
+# which the machine should do nothing else.
+bench-mixed: install
+	$(BIN)/python benchmarks/bench_mixed.py
+
+# The paper's evaluation, simulated, beside its own figures: benchmarks/paper/. Two minutes.
 paper: install
 	$(BIN)/python benchmarks/bench_paper.py
 

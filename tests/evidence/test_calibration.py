@@ -246,12 +246,11 @@ def test_of_two_groups_one_is_held_out() -> None:
 
 
 def test_residuals_show_where_the_line_does_not_fit() -> None:
-    """Clips over 15 s take twice as long as their windows and tokens say."""
-    records = [replace(r, service_s=2 * (r.service_s or 0)) if 15 < r.audio_s <= 30 else r for r in requests()]
+    """Clips over 15 s take half as long again as their windows and tokens say."""
+    records = [replace(r, service_s=1.5 * (r.service_s or 0)) if 15 < r.audio_s <= 30 else r for r in requests()]
     bias = {one.label: one.bias for one in fit_workers(records).residuals}
     assert list(bias) == ["0-5 s", "5-15 s", "15-30 s", "30-120 s", "120-600 s"]
-    assert bias["15-30 s"] > 0.15
-    assert abs(bias["5-15 s"]) < 0.1
+    assert bias["15-30 s"] > 0.1 > bias["5-15 s"]
 
 
 def test_what_nobody_recorded_is_not_known() -> None:
