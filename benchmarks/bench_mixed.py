@@ -1,6 +1,7 @@
 """Short and long together on the real server, and what the simulator says of the same traffic.
 
-1. *Pilot.* Sixty requests under fcfs, from which a profile is calibrated: it tells which rate is a load of 0.85.
+1. *Pilot.* A hundred requests under fcfs, from which a profile is calibrated: it tells which rate is a load of
+   0.85.
 2. *Measurement.* ``sooner bench``: real speech through the real engine, two workers; test-clean lengths (spoken by
    the clips that ship) and 3 % files of 1 to 10 minutes (clips joined), Poisson arrivals. fcfs (each job to its
    end), sjf and hrrn (both give way between windows), a fresh server for each run, the same requests at the same
@@ -43,7 +44,7 @@ FOLDER = Path(__file__).parent / "results" / "mixed"
 POLICIES = ("fcfs", "sjf", "hrrn")
 SEEDS = (1, 2, 3)
 LOAD = 0.85
-WORKLOAD = WorkloadOptions(workload="mixed", requests=240, file_share=0.03, max_file_s=600.0)
+WORKLOAD = WorkloadOptions(workload="mixed", requests=200, file_share=0.03, max_file_s=600.0)
 NUM_SIMULATED = 20  # with other deviations of the windows' times
 
 
@@ -51,7 +52,7 @@ def pilot() -> Profile:
     """A first profile, from a light load."""
     with tempfile.TemporaryDirectory(prefix="sooner-pilot-") as folder:
         out = Path(folder) / "runs"
-        light = replace(WORKLOAD, requests=60, file_share=0.1, max_file_s=180.0)
+        light = replace(WORKLOAD, requests=100, file_share=0.08)  # files enough to tell what their windows take
         run_bench(BenchOptions(policies="fcfs", rate="0.8", seeds="99", out=out), light)
         return run_calibrate([out], CalibrateOptions(out=Path(folder) / "pilot.json"))
 
