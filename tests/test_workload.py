@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from sooner.audio.decode import SAMPLE_RATE_HZ, decode_all
-from sooner.bench.accuracy import is_right, word_error_rate
+from sooner.bench.accuracy import is_right, word_errors
 from sooner.bench.client import NO_REPLY, PLAIN_TEXT, Answer, Sending, send_all
 from sooner.bench.joined import join_clips
 from sooner.workload.recordings import clip_named
@@ -34,8 +34,8 @@ JFK_WORDS = "ask not what your country can do for you"
 
 def test_right_and_wrong_texts() -> None:
     said = clip_named("jfk").transcript
-    assert word_error_rate(said, said.upper() + "!") == 0.0
-    assert word_error_rate("mister dashwood", "Mr. Dashwood.") == 0.0
+    assert word_errors(said, said.upper() + "!").rate == 0.0
+    assert word_errors("mister dashwood", "Mr. Dashwood.").rate == 0.0
     assert is_right(said, said.replace("americans", "american"))
     assert not is_right(said, "")
     assert not is_right(said, clip_named("austen-0870").transcript)

@@ -11,7 +11,7 @@ import pytest
 from sooner import Estimator, Job
 from sooner.audio.decode import decode_all
 from sooner.audio.probe import Audio, Probe
-from sooner.bench.accuracy import is_right, word_error_rate
+from sooner.bench.accuracy import is_right, word_errors
 from sooner.bench.joined import join_clips
 from sooner.engines.base import DecodingOptions, Segment
 from sooner.engines.models import ModelFiles
@@ -69,7 +69,7 @@ def test_windows_equal_a_run_to_completion(whisper: WhisperEngine, tmp_path: Pat
     assert [(s.text, s.start_s, s.end_s, list(s.tokens), s.seek) for s in segments] == [
         (s.text, s.start, s.end, s.tokens, s.seek) for s in expected
     ]
-    assert word_error_rate(joined.transcript, text_of(segments)) < 0.12
+    assert word_errors(joined.transcript, text_of(segments)).rate < 0.12
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -120,6 +120,14 @@ def test_what_a_window_that_goes_on_takes_more_comes_back(seed: int, stalls: flo
     assert near(fit.token_s, TOKEN_S, 0.05)
 
 
+def test_windows_of_a_retry_went_on_from_nothing() -> None:
+    """Clips decoded three times over have three windows, and no context to read."""
+    rng = random.Random(1)
+    clips = [request(n, 1 + n % 29, rng) for n in range(400)]
+    retried = [replace(r, num_windows=3, service_s=2 * (r.service_s or 0)) for r in clips[::5]]
+    assert fit_workers([*clips, *retried]).context_s is None
+
+
 def test_clips_alone_do_not_tell_it() -> None:
     rng = random.Random(1)
     clips = [request(n, 1 + n % 40, rng, context_s=0.3) for n in range(400)]

@@ -73,6 +73,26 @@ def test_with_a_dozen_runs_a_block_is_a_run() -> None:
     assert (many.low, many.high) == pytest.approx((many.value, many.value))
 
 
+def test_a_round_more_of_the_same_traffic_is_no_more_evidence_of_other_traffic() -> None:
+    """Two rounds that came out alike: as two traffics they would make the interval narrower."""
+    base, other = late_together(1), late_together(2)
+    once = told([Pair(base=base, other=other, traffic=1)], mean)
+    twice = told([Pair(base=base, other=other, traffic=1)] * 2, mean)
+    apart = told([Pair(base=base, other=other, traffic=seed) for seed in (1, 2)], mean)
+    assert (twice.value, twice.low, twice.high) == pytest.approx((once.value, once.low, once.high))
+    assert apart.high - apart.low < 0.9 * (once.high - once.low)
+
+
+def test_rounds_of_unequal_length_are_drawn_stretch_by_stretch() -> None:
+    """A request that failed in one round is in one of the pairs alone."""
+    base, other = late_together(1), late_together(2)
+    pairs = [Pair(base=base, other=other, traffic=1), Pair(base=base[:-3], other=other[:-3], traffic=1)]
+    interval = told(pairs, mean)
+    pooled = 100 * (np.concatenate([other, other[:-3]]).mean() / np.concatenate([base, base[:-3]]).mean() - 1)
+    assert interval.value == pytest.approx(pooled)
+    assert interval.low < interval.value < interval.high
+
+
 def test_a_wider_confidence_is_a_wider_interval() -> None:
     pairs = [Pair(base=late_together(1), other=late_together(2))]
     narrow, wide = (told(pairs, mean, confidence=share) for share in (0.5, 0.99))

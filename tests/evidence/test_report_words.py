@@ -38,7 +38,7 @@ def comparison(*by_length: Change, num_left_out: int = 0, is_paired: bool = True
         offered=Offered(kind="load", value=0.85),
         policy="sjf",
         baseline="fcfs",
-        runs=(PairedRun(base=columns, other=columns),) if is_paired else (),
+        runs=(PairedRun(seed=1, base=columns, other=columns),) if is_paired else (),
         num_left_out=num_left_out,
         overall=(
             change(-60, -50, -40, whose="all requests", figure="median"),

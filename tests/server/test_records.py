@@ -156,7 +156,20 @@ def test_what_a_killed_server_left_of_a_line_is_cut_off(
     assert read_runs([path])[-1] == Run(header=HEADER, records=(record(7),))
 
 
-@pytest.mark.parametrize("text", ['{"name": "settings"}', "a note\nand no newline"])
+def test_a_last_line_that_is_whole_is_kept_and_ended(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    write_runs(path, [Run(header=HEADER, records=(record(1),))])
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    log = RecordLog(path, HEADER)
+    log.put(record(2))
+    log.close()
+    assert [run.records for run in read_runs([path])] == [(record(1),), (record(2),)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"name": "settings"}', "a note\nand no newline", "arrival_s,audio_s\n0,5\n", '{"event": "engine"}\n'],
+)
 def test_a_file_of_something_else_is_left_alone(text: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sooner import LatencyRecord
@@ -116,6 +116,7 @@ def naive_finishes(trace: Sequence[TraceRequest], engine: BatchingProfile, polic
 clips = st.tuples(st.integers(0, 40), st.integers(1, 30), st.integers(0, 12))
 
 
+@settings(deadline=None)
 @given(
     shapes=st.lists(clips, min_size=1, max_size=25),
     policy=st.sampled_from(POLICIES),
@@ -160,6 +161,7 @@ def test_capacity_is_what_a_burst_gets() -> None:
 MEMORY = {"memory_blocks": 40, "block_tokens": 2, "window_positions": 10, "prompt_tokens": 2}
 
 
+@settings(deadline=None)
 @given(
     shapes=st.lists(clips, min_size=1, max_size=25),
     policy=st.sampled_from(POLICIES),

@@ -16,7 +16,7 @@ from sooner.simulator import plan
 from sooner.simulator.goal import Goal
 from sooner.simulator.options import EngineOptions, PlanOptions
 from sooner.simulator.plan import Advice, advise, conclusion, run_plan
-from sooner.simulator.profile import WorkersProfile
+from sooner.simulator.profile import WorkersProfile, load_profile, save_profile
 from sooner.simulator.simulate import simulate
 from sooner.workload.make import make_trace
 from sooner.workload.options import WorkloadOptions
@@ -24,6 +24,7 @@ from sooner.workload.trace import TraceRequest, write_trace
 
 PROFILE = WorkersProfile(name="test", model="none", hardware="none", encode_s=1.0, token_s=0.0)
 ENGINE = EngineOptions()
+ORIGINS = dict.fromkeys(("encode_s", "token_s", "num_workers", "spread"), "made up")
 
 
 def requests(*arrivals_s: float, audio_s: float = 5.0) -> list[TraceRequest]:
@@ -150,6 +151,34 @@ def advice(policy: str, num_replicas: int | None, growth: float | None = 1.5) ->
 )
 def test_the_conclusion(several: list[Advice], sentence: str) -> None:
     assert conclusion(several, 64) == sentence
+
+
+def test_of_a_trace_file_a_seed_is_another_draw_of_its_windows(tmp_path: Path) -> None:
+    """On an engine whose times vary, the worst of several draws decides."""
+    path, profile = tmp_path / "monday.csv", tmp_path / "mine.json"
+    write_trace(path, requests(*(0.3 * n for n in range(300))))
+    save_profile(replace(load_profile("embedded-tiny"), spread=0.5, origins=ORIGINS), profile)  # type: ignore[arg-type]
+    worst: dict[str, float] = {}
+    for seeds in ("1", "1,2,3,4,5"):
+        out = tmp_path / f"plan-{len(seeds)}.json"
+        options = PlanOptions(goal=("max all <= 1000",), seeds=seeds, out=out)
+        run_plan(
+            EngineOptions(profile=str(profile), policies="fcfs"), options, WorkloadOptions(workload=str(path))
+        )
+        worst[seeds] = json.loads(out.read_text())[0]["values_s"]["max all ≤ 1000 s"]
+    assert worst["1,2,3,4,5"] > worst["1"]
+
+
+def test_a_burst_with_a_rate_is_refused() -> None:
+    burst = WorkloadOptions(workload="clips", arrivals="burst", requests=10)
+    with pytest.raises(ConfigurationError, match="a burst has no rate: leave --rate out"):
+        run_plan(EngineOptions(), PlanOptions(rate=5.0), burst)
+
+
+@pytest.mark.parametrize("out", ["", "no/such/folder.json"])
+def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path: Path, out: str) -> None:
+    with pytest.raises(ConfigurationError, match="--out"):
+        PlanOptions(out=tmp_path / out)
 
 
 def test_a_trace_file_is_planned_for_as_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

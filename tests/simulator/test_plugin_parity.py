@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sooner import policy_named
@@ -143,6 +143,7 @@ def profile(**numbers: Any) -> BatchingProfile:
 uploads = st.tuples(st.integers(0, 20), st.sampled_from([1, 2, 4, 10, 28, 31, 60, 75, 130]), st.integers(0, 30))
 
 
+@settings(deadline=None)
 @given(
     shapes=st.lists(uploads, min_size=1, max_size=14),
     policy=st.sampled_from(POLICIES),

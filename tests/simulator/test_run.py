@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from sooner.errors import ConfigurationError, ProfileError, UnknownPolicyError
-from sooner.evidence.run_file import read_runs
+from sooner.evidence.run_file import Run, RunHeader, read_runs
+from sooner.simulator import run
 from sooner.simulator.options import EngineOptions, SimulateOptions, number_list
 from sooner.simulator.profile import WorkersProfile
 from sooner.simulator.run import run_simulate
 from sooner.workload.options import WorkloadOptions
 from sooner.workload.trace import TraceRequest, read_trace, write_trace
 
+HEADER = RunHeader(
+    source="simulator", policy="sjf", workload="none", num_requests=3, engine="none", hardware="none", version="0"
+)
 CLIPS = WorkloadOptions(workload="clips", requests=60)
 
 
@@ -116,8 +120,8 @@ def test_a_burst_has_no_rate(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="a burst has no rate"):
         run_simulate(EngineOptions(), SimulateOptions(rates="5"), burst)
     run_simulate(EngineOptions(policies="sjf"), SimulateOptions(seeds="1", out=tmp_path / "runs"), burst)
-    (run,) = read_runs([tmp_path / "runs"])
-    assert (run.header.rate_per_s, run.header.load) == (None, None)
+    (only,) = read_runs([tmp_path / "runs"])
+    assert (only.header.rate_per_s, only.header.load) == (None, None)
 
 
 def test_a_trace_is_played_once_however_many_seeds(tmp_path: Path) -> None:
@@ -126,8 +130,8 @@ def test_a_trace_is_played_once_however_many_seeds(tmp_path: Path) -> None:
     write_trace(path, [TraceRequest(arrival_s=float(n), audio_s=5.0) for n in range(600)])
     options = SimulateOptions(seeds="1,2,3", out=tmp_path / "runs")
     run_simulate(EngineOptions(policies="fcfs"), options, WorkloadOptions(workload=str(path)))
-    (run,) = read_runs([tmp_path / "runs"])
-    assert run.header.num_requests == 600
+    (only,) = read_runs([tmp_path / "runs"])
+    assert only.header.num_requests == 600
 
 
 def test_an_engine_that_batches_has_no_choice_of_preemption() -> None:
@@ -142,9 +146,14 @@ def test_a_list_of_policies_has_different_ones(policies: str) -> None:
         EngineOptions(policies=policies)
 
 
-def test_nothing_served_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A burst of files alone: no clip, no figures of clips."""
+def test_files_alone_have_no_figures_of_clips(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "files.csv"
     write_trace(path, [TraceRequest(arrival_s=0.0, audio_s=100.0)] * 2)
     run_simulate(EngineOptions(policies="sjf"), SimulateOptions(seeds="1"), WorkloadOptions(workload=str(path)))
-    assert "2/2" in capsys.readouterr().out
+    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if "sjf" in line)
+    assert row[:4] == ["as", "recorded", "sjf", "2/2"]
+    assert len(row) == 4 + 6 + 1  # six figures of all, the slowdown, and none between
+
+
+def test_where_nothing_is_served_there_is_no_figure() -> None:
+    assert run._figures([Run(header=HEADER, records=())]) == ["0/3"]

@@ -100,6 +100,12 @@ def test_a_run_file_is_a_trace_of_what_was_sent(tmp_path: Path) -> None:
     ]
 
 
+def test_half_a_line_at_the_end_is_passed_over(tmp_path: Path) -> None:
+    """What a server that was killed leaves; anywhere else it is an error."""
+    assert len(read_trace(written(tmp_path, "run.jsonl", RUN + '{"kind": "request", "audio'))) == 2
+    assert error_from(written(tmp_path, "run.jsonl", '{"kind": "requ\n' + RUN)).line == 1
+
+
 def test_two_runs_are_not_one_trace(tmp_path: Path) -> None:
     error = error_from(written(tmp_path, "runs.jsonl", RUN + RUN))
     assert error.line == 4

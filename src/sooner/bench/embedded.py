@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -73,7 +75,8 @@ class EmbeddedServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,  # a Ctrl-C is ours; it is stopped when the run is
         )
         found: queue.SimpleQueue[re.Match[str] | str] = queue.SimpleQueue()
@@ -98,20 +101,23 @@ class EmbeddedServer:
         self._stop()
 
     def _read(self, found: queue.SimpleQueue[re.Match[str] | str]) -> None:
-        """Copy what it prints to the log, and tell of the line that says that it listens, or of the last one."""
+        """Copy what it prints to the log, and tell of the line that says that it listens, or of the last one.
+
+        It reads to the end also where the log cannot be written: a server whose pipe is full stands still.
+        """
         assert self._process.stderr is not None
         last = ""
         try:
             with self._log.open("a", encoding="utf-8") as log:
                 for line in self._process.stderr:
-                    log.write(line)
-                    log.flush()
+                    with suppress(OSError):  # such as a full disk, of which a run under way will hear by itself
+                        log.write(line)
+                        log.flush()
                     last = line.strip() or last
                     if match := _LISTENING.search(line):
                         found.put(match)
-        except OSError as error:  # such as a full disk, of which a run under way will hear by itself
-            last = str(error)
-        found.put(last)
+        finally:
+            found.put(last)
 
     def _stop(self) -> None:
         self._process.terminate()
@@ -135,7 +141,9 @@ def _own_environment() -> dict[str, str]:
 def _stop_with_parent() -> None:
     while os.read(0, 1024):  # not sys.stdin, whose lock this thread would hold when the interpreter ends
         pass
-    signal.raise_signal(signal.SIGTERM)
+    while True:  # one that comes before the server listens to signals is lost
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(1.0)
 
 
 if __name__ == "__main__":

@@ -86,12 +86,16 @@ def run_bench(options: BenchOptions, workload: WorkloadOptions) -> None:
         ConfigurationError: something about the options, the traffic or a server; what was measured stays.
         SystemExit: a Ctrl-C, once servers are stopped; what was measured stays.
     """
+    if options.rate is not None:
+        workload.refuse_rate("--rate")
     console = Console()
+    # A trace file is the same under every seed; more of them would look like more evidence. --rounds repeats it.
+    seeds = options.seed_numbers if workload.trace_path is None else options.seed_numbers[:1]
     visits = list(
         visits_of(
             options.targets,
             rates_per_s=options.rates_per_s,
-            seeds=options.seed_numbers,
+            seeds=seeds,
             num_rounds=options.rounds,
         )
     )

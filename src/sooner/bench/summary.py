@@ -109,7 +109,7 @@ def changes_of(base: Sequence[Run], other: Sequence[Run]) -> dict[str, Interval]
     Requests are paired and counted as in the report; a figure that they are too few to tell is not in it.
     """
     runs, _ = pair_runs(_served(base), _served(other))
-    pairs = [Pair(base=run.base.e2e_s, other=run.other.e2e_s) for run in runs]
+    pairs = [Pair(base=run.base.e2e_s, other=run.other.e2e_s, traffic=run.seed) for run in runs]
     found = {name: interval_of(pairs, figure, num_least=num_least) for name, figure, num_least in FIGURES}
     return {name: interval for name, interval in found.items() if interval is not None}
 

@@ -53,8 +53,7 @@ _MIN_STEPS = 100  # fewer engine steps tell nothing
 _NUM_BLOCKS = 50
 _LEAST_INDEPENDENCE = 0.05
 _LONG_S = 2 * WINDOW_S
-_SEVERAL_WINDOWS = 3
-_FEWEST_LONG = 5  # recordings of so many windows, to tell what a window that goes on takes more
+_FEWEST_LONG = 5  # recordings over a minute, to tell what a window that goes on takes more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +188,7 @@ def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> 
     used = _used(records)
     audio_s, service_s, windows, tokens = np.array([(r.audio_s, *_parts(r)) for r in used], dtype=np.float64).T
     recordings = _groups(audio_s)
-    design = _design(windows, tokens, service_s, recordings)
+    design = _design(np.column_stack([windows, tokens]), audio_s, service_s, recordings)
     fitted, total_ratio = fitted_costs(design, service_s, recordings)
     cost_s = np.array([one.value for one in fitted])
     predicted_s = design @ cost_s
@@ -241,16 +240,17 @@ def _used(records: Sequence[LatencyRecord]) -> list[LatencyRecord]:
     return sorted(used, key=_row)
 
 
-def _design(windows: Values, tokens: Values, service_s: Values, recordings: Rows) -> Values:
-    """What each request is made of: windows, tokens and, where enough have several, windows behind the first.
+def _design(design: Values, audio_s: Values, service_s: Values, recordings: Rows) -> Values:
+    """What each request is made of: windows, tokens and, where enough are long, windows behind the first.
+
+    A recording of one window that was decoded again has several "windows" and went on from none of them.
 
     Raises:
         ConfigurationError: windows and tokens cannot be told apart.
     """
-    design = np.column_stack([windows, tokens])
     _check_can_be_told_apart(design, service_s, recordings)
-    with_context = np.column_stack([design, windows - 1])
-    num_long = len(np.unique(recordings[windows >= _SEVERAL_WINDOWS]))
+    with_context = np.column_stack([design, np.where(audio_s > WINDOW_S, design[:, 0] - 1, 0.0)])
+    num_long = len(np.unique(recordings[audio_s > _LONG_S]))
     can_tell = num_long >= _FEWEST_LONG and independence(with_context, service_s) >= _LEAST_INDEPENDENCE
     return with_context if can_tell else design
 

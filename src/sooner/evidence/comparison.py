@@ -4,10 +4,11 @@ Two runs with the same seed carry the same requests, so they are compared pair b
 together are late together: taken one at a time they would look like far more evidence than they are. What is
 drawn anew is therefore a whole block of consecutive arrivals (the moving-block idea of Künsch 1989,
 https://doi.org/10.1214/aos/1176347265, with fixed blocks), the same blocks on both sides; where there are a dozen
-runs or more, a block is a whole run.
+traffics or more, a block is all of one. Runs of the same traffic repeat each other, so their blocks are drawn
+together.
 
 So few blocks vary less than they should, and plain percentiles of the samples make an interval that is too narrow:
-with ten blocks, one of "95 %" holds the truth 88 times in 100. The percentiles are therefore taken further out, as
+with ten blocks, one of "95 %" holds the truth 92 times in 100. The percentiles are therefore taken further out, as
 Student's t interval is wider than the normal one (the expanded percentile interval of Hesterberg 2015,
 https://doi.org/10.1080/00031305.2015.1089789). With fewer than eight blocks there is no interval.
 """
@@ -28,8 +29,8 @@ Values = NDArray[np.float64]
 Figure = Callable[[Values], float]
 """From the values of many requests to one number."""
 
-_BLOCKS_PER_RUN = 10
-_ENOUGH_RUNS = 12
+_BLOCKS_PER_TRAFFIC = 10
+_ENOUGH_TRAFFICS = 12
 _MIN_BLOCKS = 8
 
 
@@ -55,10 +56,12 @@ class Pair:
     Attributes:
         base: values of the baseline, such as seconds of E2E under fcfs.
         other: values of what is compared with it.
+        traffic: equal for runs of the same requests at the same times, such as their seed; ``None``: its own.
     """
 
     base: Values
     other: Values
+    traffic: int | None = None
 
 
 def percent(percentile: float) -> Figure:
@@ -137,16 +140,27 @@ def student_t(share: float, degrees: int) -> float:
 def _blocks(pairs: Sequence[Pair]) -> list[Pair]:
     if not pairs or any(len(pair.base) == 0 or len(pair.base) != len(pair.other) for pair in pairs):
         raise ValueError("a comparison needs pairs of runs with the same requests, at least one each")
-    if len(pairs) >= _ENOUGH_RUNS:
-        return list(pairs)
+    traffics = _by_traffic(pairs)
+    num_blocks = 1 if len(traffics) >= _ENOUGH_TRAFFICS else _BLOCKS_PER_TRAFFIC
+    return [block for runs in traffics for block in _blocks_of(runs, num_blocks)]
+
+
+def _by_traffic(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    alike: dict[int | tuple[str, int], list[Pair]] = {}
+    for index, pair in enumerate(pairs):
+        key = ("its own", index) if pair.traffic is None else pair.traffic
+        alike.setdefault(key, []).append(pair)
+    return list(alike.values())
+
+
+def _blocks_of(runs: Sequence[Pair], num_blocks: int) -> list[Pair]:
+    """Stretches of one traffic, each with the same stretch of all its runs."""
+    num = min(num_blocks, *(len(run.base) for run in runs))
+    base = [np.array_split(run.base, num) for run in runs]
+    other = [np.array_split(run.other, num) for run in runs]
     return [
-        Pair(base=base, other=other)
-        for pair in pairs
-        for base, other in zip(
-            np.array_split(pair.base, min(_BLOCKS_PER_RUN, len(pair.base))),
-            np.array_split(pair.other, min(_BLOCKS_PER_RUN, len(pair.other))),
-            strict=True,
-        )
+        Pair(base=np.concatenate(left), other=np.concatenate(right))
+        for left, right in zip(zip(*base, strict=True), zip(*other, strict=True), strict=True)
     ]
 
 

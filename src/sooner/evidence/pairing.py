@@ -33,8 +33,15 @@ _SEED = 20260101  # of the resampling; any will do, but the same runs give the s
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedRun:
-    """The requests that were served in both of two runs, in order of arrival; at least one."""
+    """The requests that were served in both of two runs, in order of arrival; at least one.
 
+    Attributes:
+        seed: of the traffic.
+        base: under the baseline.
+        other: under what is compared with it.
+    """
+
+    seed: int
     base: Columns
     other: Columns
 
@@ -52,7 +59,7 @@ def pair_runs(base: Sequence[Served], other: Sequence[Served]) -> tuple[tuple[Pa
     for header, columns in other:
         key = _traffic(header)
         if key is not None and waiting.get(key):
-            runs.append(_paired(waiting[key].pop(0), columns))
+            runs.append(_paired(key[0], waiting[key].pop(0), columns))
     num_served = sum(len(columns) for _, columns in (*base, *other))
     return tuple(run for run in runs if len(run.base)), num_served - 2 * sum(len(run.base) for run in runs)
 
@@ -61,13 +68,13 @@ def _traffic(header: RunHeader) -> tuple[int, str] | None:
     return None if header.seed is None else (header.seed, str(header.notes.get("round")))
 
 
-def _paired(base: Columns, other: Columns) -> PairedRun:
+def _paired(seed: int, base: Columns, other: Columns) -> PairedRun:
     place_of = {one: index for index, one in enumerate(base.ids)}
     places = [(place_of.pop(one, -1), index) for index, one in enumerate(other.ids)]
     left, right = np.array(sorted(pair for pair in places if pair[0] >= 0), dtype=np.intp).reshape(-1, 2).T
     # One id and two lengths: the seed is the same, the traffic is not.
     same = np.abs(base.audio_s[left] - other.audio_s[right]) < 0.01
-    return PairedRun(base=base.where(left[same]), other=other.where(right[same]))
+    return PairedRun(seed=seed, base=base.where(left[same]), other=other.where(right[same]))
 
 
 def interval_of(pairs: Sequence[Pair], figure: Figure, *, num_least: int) -> Interval | None:

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from sooner.core.latency import LatencyRecord
 from sooner.errors import RunFileError
+from sooner.workload.trace import is_torn
 
 __all__ = ["Failure", "Run", "RunHeader", "RunWriter", "files_of", "read_runs", "write_runs"]
 
@@ -180,7 +181,7 @@ def _runs(path: Path, lines: Iterable[str]) -> Iterator[Run]:
     header: RunHeader | None = None
     requests: list[LatencyRecord | Failure] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip() or _is_torn(line):
+        if not line.strip() or is_torn(line):
             continue
         value = _parse(path, number, line)
         if isinstance(value, RunHeader):
@@ -194,17 +195,6 @@ def _runs(path: Path, lines: Iterable[str]) -> Iterator[Run]:
     if header is None:
         raise RunFileError(path=path, reason="it holds no run")
     yield _run(header, requests)
-
-
-def _is_torn(line: str) -> bool:
-    """Whether its writer was stopped in the middle of it: only the last line of a file can have no end."""
-    if line.endswith("\n"):
-        return False
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return True
-    return False
 
 
 def _arrival_s(request: LatencyRecord | Failure) -> float:

@@ -74,14 +74,16 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = _make_service(options, engine, num_workers, clock, on_window, records)
-        app.state.service = service
         try:
-            yield
+            service = _make_service(options, engine, num_workers, clock, on_window, records)
+            app.state.service = service
+            try:
+                yield
+            finally:
+                await service.dispatcher.close(grace_s=0.0)  # ``Server`` gave the grace before this
+                service.prober.close()
+                service.intake.close()
         finally:
-            await service.dispatcher.close(grace_s=0.0)  # ``Server`` gave the grace before this
-            service.prober.close()
-            service.intake.close()
             if records is not None:
                 await asyncio.to_thread(records.close)
 

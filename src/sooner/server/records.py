@@ -25,6 +25,7 @@ from sooner.evidence.machine import source_commit, this_machine
 from sooner.evidence.run_file import Failure, RunHeader, RunWriter
 from sooner.server.options import ServeOptions
 from sooner.service.dispatcher import Transcript
+from sooner.workload.trace import is_torn
 
 if sys.platform != "win32":
     import fcntl
@@ -140,10 +141,15 @@ def _cut_unfinished_line(path: Path) -> None:
     """Take away what a server that was killed left of a line; the next one would be written behind it."""
     with path.open("r+b") as file:
         begin = _begin_of_unfinished_line(file)
+        for place in (0, begin):
+            file.seek(place)
+            if not _LINE_BEGIN.startswith(file.read(len(_LINE_BEGIN))):
+                raise ConfigurationError(f"--records {path} holds something else than records; name another file")
         file.seek(begin)
-        if not _LINE_BEGIN.startswith(file.read(len(_LINE_BEGIN))):
-            raise ConfigurationError(f"--records {path} holds something else than records; name another file")
-        file.truncate(begin)
+        if is_torn(file.read().decode(errors="replace")):
+            file.truncate(begin)
+        elif begin < file.tell():
+            file.write(b"\n")
 
 
 def _begin_of_unfinished_line(file: BinaryIO) -> int:

@@ -44,7 +44,7 @@ def print_workers(profile: WorkersProfile, fit: WorkersFit, *, source: str, out:
     console.print(_accuracies("predicted service time", rows))
     console.print(_residuals("audio", fit.residuals))
     if fit.context_s is None:
-        console.print(f"Few recordings have several windows: context_s stays {profile.context_s:g}.")
+        console.print(f"These recordings do not tell context_s: it stays {profile.context_s:g}.")
     if fit.window_s is None:
         console.print(f"No recording is over 60 s: window_s stays {profile.window_s:g}.")
     if fit.overhead_s is None:

@@ -13,7 +13,15 @@ from sooner.errors import ConfigurationError
 from sooner.simulator.goal import Goal
 from sooner.simulator.profile import Profile, WorkersProfile, load_profile
 
-__all__ = ["CalibrateOptions", "EngineOptions", "PlanOptions", "SimulateOptions", "number_list", "policy_list"]
+__all__ = [
+    "CalibrateOptions",
+    "EngineOptions",
+    "PlanOptions",
+    "SimulateOptions",
+    "check_file",
+    "number_list",
+    "policy_list",
+]
 
 T = TypeVar("T", int, float)
 
@@ -33,6 +41,12 @@ def number_list(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
             f"{option} must be different numbers above 0, with commas between them, not {text!r}"
         )
     return numbers
+
+
+def check_file(option: str, path: Path) -> None:
+    """Raise ``ConfigurationError`` where no file can be made at ``path``, before there is work to lose."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigurationError(f"{option} {path} is a folder, or would be in one that is not there")
 
 
 def policy_list(text: str | None) -> list[str]:
@@ -113,7 +127,7 @@ class SimulateOptions:
     rates
         Requests a second instead.
     seeds
-        Seeds of the traffic, with commas between them.
+        Seeds of the traffic, with commas between them. A trace file is played once.
     out
         Folder for the runs, one file each, for `sooner report`. Default: only the table is shown.
     save_trace
@@ -149,7 +163,7 @@ class PlanOptions:
     rate
         Requests a second, all replicas together. A trace file keeps its own arrivals where none is given.
     seeds
-        Seeds of the traffic, with commas between them.
+        Seeds of the traffic, with commas between them; of a trace file, seeds of how long its windows take.
     max_replicas
         The most to try.
     out
@@ -167,8 +181,8 @@ class PlanOptions:
             raise ConfigurationError("there is nothing to plan for: give a --goal")
         if self.max_replicas < 1:
             raise ConfigurationError(f"--max-replicas must be at least 1, not {self.max_replicas}")
-        if self.out is not None and not self.out.parent.is_dir():
-            raise ConfigurationError(f"--out {self.out}: there is no folder {self.out.parent}")
+        if self.out is not None:
+            check_file("--out", self.out)
         number_list("--seeds", self.seeds, int)
 
     @property
@@ -203,3 +217,6 @@ class CalibrateOptions:
     model: str | None = None
     hardware: str | None = None
     held_out: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_file("--out", self.out)

@@ -21,7 +21,7 @@ from rich.table import Table
 from sooner.core.latency import LatencyRecord
 from sooner.simulator.goal import Goal
 from sooner.simulator.options import EngineOptions, PlanOptions, number_list
-from sooner.simulator.profile import Profile
+from sooner.simulator.profile import Profile, WorkersProfile
 from sooner.simulator.run import traces_at
 from sooner.simulator.simulate import simulate
 from sooner.workload.make import describe
@@ -153,7 +153,13 @@ def run_plan(engine: EngineOptions, options: PlanOptions, workload: WorkloadOpti
     """Advise for every policy, print it, and save it where asked to."""
     profile = engine.load_profile()
     console = Console()
-    traces = traces_at(workload, options.rate, number_list("--seeds", options.seeds, int))
+    if options.rate is not None:
+        workload.refuse_rate("--rate")
+    seeds = number_list("--seeds", options.seeds, int)
+    traces = traces_at(workload, options.rate, seeds)
+    if isinstance(profile, WorkersProfile) and profile.spread:
+        # Of a trace file there is one alone; a seed is then another draw of how long its windows take.
+        traces = {seed: traces.get(seed, traces[seeds[0]]) for seed in seeds}
     advice = [
         advise(profile, traces, options.goals, policy=policy, engine=engine, max_replicas=options.max_replicas)
         for policy in track(engine.policy_names, description="planning", console=console, transient=True)
@@ -199,7 +205,7 @@ def _table(advice: Sequence[Advice], options: PlanOptions, title: str) -> Table:
             one.policy,
             f"> {options.max_replicas}" if one.num_replicas is None else f"{one.num_replicas}",
             *(_value(goal, one.values_s[str(goal)]) for goal in options.goals),
-            "" if one.growth is None else f"{one.growth:.2f}x",
+            "" if one.growth is None else f"{'≥ ' if one.growth == _MAX_GROWTH else ''}{one.growth:.2f}x",
         )
     return table
 

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from sooner.core.estimator import WINDOW_S
 from sooner.core.latency import summarise
-from sooner.errors import ConfigurationError
 from sooner.evidence.machine import source_commit
 from sooner.evidence.run_file import Run, write_runs
 from sooner.simulator.options import EngineOptions, SimulateOptions, number_list
@@ -67,8 +66,8 @@ def run_simulate(engine: EngineOptions, options: SimulateOptions, workload: Work
 
 def _rows(profile: Profile, options: SimulateOptions, workload: WorkloadOptions) -> Iterator[_Traffic]:
     seeds = number_list("--seeds", options.seeds, int)
-    if workload.arrivals == "burst" and (options.rates or options.loads):
-        raise ConfigurationError("a burst has no rate: leave --loads and --rates out")
+    if options.rates is not None or options.loads is not None:
+        workload.refuse_rate("--loads and --rates")
     if options.rates is not None:
         for rate in number_list("--rates", options.rates, float):
             yield _Traffic(

@@ -76,6 +76,11 @@ class WorkloadOptions:
         """The trace that is the workload, ``None`` where it is made."""
         return None if self.workload in WORKLOADS else Path(self.workload)
 
+    def refuse_rate(self, option: str) -> None:
+        """Raise ``ConfigurationError`` where a rate or load that ``option`` gives means nothing: for a burst."""
+        if self.trace_path is None and self.arrivals == "burst":
+            raise ConfigurationError(f"a burst has no rate: leave {option} out")
+
     @property
     def num_made(self) -> int:
         """Requests to make where the workload is no trace."""

@@ -22,7 +22,7 @@ from typing import Any, TextIO, TypeVar
 
 from sooner.errors import TraceError
 
-__all__ = ["MAX_AUDIO_S", "TraceRequest", "read_arrivals", "read_trace", "write_trace"]
+__all__ = ["MAX_AUDIO_S", "TraceRequest", "is_torn", "read_arrivals", "read_trace", "write_trace"]
 
 MAX_AUDIO_S = 7 * 86_400.0
 """Longest recording of a trace, seconds. What is longer than a week was given in milliseconds."""
@@ -32,6 +32,10 @@ _ARRIVAL_NAMES = ("arrival_s", "arrival", "at_s")
 _TOKEN_NAMES = ("num_tokens", "tokens")
 _WRITTEN_NAMES = ("arrival_s", "audio_s", "num_tokens", "language", "path", "transcript")
 _RUN_HEADER = "run"  # a header's kind in run files, see sooner.evidence.run_file
+_SECOND_RUN = (
+    "a second run begins here (a server that was started again begins one), and a trace is of one run: "
+    "keep the lines of one of them"
+)
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _Row = Mapping[str, Any]
 _Parsed = TypeVar("_Parsed")
@@ -110,17 +114,31 @@ def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
         yield from _json_rows(path, file)
 
 
+def is_torn(line: str) -> bool:
+    """Whether the writer of a file of JSON lines was stopped in the middle of this one.
+
+    Only the last line of a file can have no end.
+    """
+    if line.endswith("\n"):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
 def _json_rows(path: Path, file: TextIO) -> Iterator[tuple[int, _Row]]:
     """Each object; a run file's header is passed over, and its requests, served or not, are what was sent."""
     num_runs = 0
     for number, line in enumerate(file, start=1):
-        if not line.strip():
+        if not line.strip() or is_torn(line):
             continue
         row = _json_object(path, number, line)
         if row.get("kind") == _RUN_HEADER:
             num_runs += 1
             if num_runs > 1:
-                raise TraceError(path=path, line=number, reason="a second run begins here; a trace is of one run")
+                raise TraceError(path=path, line=number, reason=_SECOND_RUN)
         else:
             yield number, row
 

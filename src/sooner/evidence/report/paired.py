@@ -107,7 +107,7 @@ def _changes(
 ) -> Iterator[Change]:
     for number, label in enumerate(labels):
         pairs = [
-            Pair(base=run.base.e2e_s[group == number], other=run.other.e2e_s[group == number])
+            Pair(base=run.base.e2e_s[group == number], other=run.other.e2e_s[group == number], traffic=run.seed)
             for run, group in zip(runs, groups, strict=True)
             if (group == number).any()
         ]
