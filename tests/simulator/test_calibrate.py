@@ -262,5 +262,5 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         run_calibrate([tmp_path / "empty"], options(tmp_path))
     with pytest.raises(ConfigurationError, match=r"gone\.jsonl: .*No such file"):
         run_calibrate([tmp_path / "gone.jsonl"], options(tmp_path))
-    with pytest.raises(ConfigurationError, match="the profile cannot be written"):
+    with pytest.raises(ConfigurationError, match="in one that is not there"):
         run_calibrate([EMBEDDED], CalibrateOptions(out=tmp_path / "no" / "folder.json"))

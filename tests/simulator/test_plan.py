@@ -16,7 +16,7 @@ from sooner.simulator import plan
 from sooner.simulator.goal import Goal
 from sooner.simulator.options import EngineOptions, PlanOptions
 from sooner.simulator.plan import Advice, advise, conclusion, run_plan
-from sooner.simulator.profile import WorkersProfile, load_profile, save_profile
+from sooner.simulator.profile import WorkersProfile, save_profile
 from sooner.simulator.simulate import simulate
 from sooner.workload.make import make_trace
 from sooner.workload.options import WorkloadOptions
@@ -24,7 +24,7 @@ from sooner.workload.trace import TraceRequest, write_trace
 
 PROFILE = WorkersProfile(name="test", model="none", hardware="none", encode_s=1.0, token_s=0.0)
 ENGINE = EngineOptions()
-ORIGINS = dict.fromkeys(("encode_s", "token_s", "num_workers", "spread"), "made up")
+NUMBERS = ("encode_s", "token_s", "num_workers", "spread")  # what is saved
 
 
 def requests(*arrivals_s: float, audio_s: float = 5.0) -> list[TraceRequest]:
@@ -156,8 +156,8 @@ def test_the_conclusion(several: list[Advice], sentence: str) -> None:
 def test_of_a_trace_file_a_seed_is_another_draw_of_its_windows(tmp_path: Path) -> None:
     """On an engine whose times vary, the worst of several draws decides."""
     path, profile = tmp_path / "monday.csv", tmp_path / "mine.json"
-    write_trace(path, requests(*(0.3 * n for n in range(300))))
-    save_profile(replace(load_profile("embedded-tiny"), spread=0.5, origins=ORIGINS), profile)  # type: ignore[arg-type]
+    write_trace(path, requests(*(1.2 * n for n in range(300))))
+    save_profile(replace(PROFILE, spread=0.5, origins=dict.fromkeys(NUMBERS, "made up")), profile)
     worst: dict[str, float] = {}
     for seeds in ("1", "1,2,3,4,5"):
         out = tmp_path / f"plan-{len(seeds)}.json"
@@ -182,12 +182,13 @@ def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path: Path, ou
 
 
 def test_a_trace_file_is_planned_for_as_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, out = tmp_path / "monday.csv", tmp_path / "plan.json"
-    write_trace(path, requests(*(0.2 * n for n in range(200))))
+    path, out, profile = (tmp_path / name for name in ("monday.csv", "plan.json", "mine.json"))
+    write_trace(path, requests(*(0.4 * n for n in range(200))))
+    save_profile(replace(PROFILE, num_workers=2, origins=dict.fromkeys(NUMBERS, "made up")), profile)
     options = PlanOptions(goal=("p90 clips <= 2",), out=out, seeds="1")
-    run_plan(EngineOptions(), options, WorkloadOptions(workload=str(path)))
+    run_plan(EngineOptions(profile=str(profile)), options, WorkloadOptions(workload=str(path)))
     body = json.loads(out.read_text())
     assert [one["policy"] for one in body] == ["fcfs", "sjf", "hrrn"]
-    # 5 a second; two workers, .4975 s each, carry 4
+    # 2.5 a second; two workers, a second each, carry 2
     assert all(one["num_replicas"] == 2 for one in body)
     assert "P90 clips ≤ 2 s" in capsys.readouterr().out

@@ -107,17 +107,15 @@ class EmbeddedServer:
         """
         assert self._process.stderr is not None
         last = ""
-        try:
-            with self._log.open("a", encoding="utf-8") as log:
-                for line in self._process.stderr:
-                    with suppress(OSError):  # such as a full disk, of which a run under way will hear by itself
-                        log.write(line)
-                        log.flush()
-                    last = line.strip() or last
-                    if match := _LISTENING.search(line):
-                        found.put(match)
-        finally:
-            found.put(last)
+        with suppress(OSError), self._log.open("a", encoding="utf-8") as log:  # closing it writes, too
+            for line in self._process.stderr:
+                with suppress(OSError):  # such as a full disk, of which a run under way will hear by itself
+                    log.write(line)
+                    log.flush()
+                last = line.strip() or last
+                if match := _LISTENING.search(line):
+                    found.put(match)
+        found.put(last)
 
     def _stop(self) -> None:
         self._process.terminate()

@@ -39,6 +39,7 @@ __all__ = ["Journal", "read_journal", "run_calibrate"]
 _LIMITS = ("max_windows_per_step", "max_running", "memory_blocks", "block_tokens", "window_positions")
 _NOT_NAMED = "not named"
 _DIGITS = 4
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +281,10 @@ def _spoken(uploads: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[Spoken]:
 
 
 def _names(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths)
+    names = [path.name for path in paths]
+    if len(names) > _MOST_NAMES:
+        return f"{names[0]} and {len(names) - 1} more files"
+    return ", ".join(names)
 
 
 def _mean_costs(
