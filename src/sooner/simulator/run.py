@@ -24,7 +24,7 @@ from sooner.workload.trace import TraceRequest, write_trace
 __all__ = ["run_simulate", "traces_at"]
 
 
-_MIN_WIDTH = 116
+_MIN_WIDTH = 124
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _empty_table(title: str) -> Table:
     table = Table(title=title, box=SIMPLE_HEAD)
     columns = ("", "policy", "served", "P50", "P90", "P95", "P99", "max", "mean", "≤ 30 s P50", "P90", "slowdown")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < 2 else "right")
+        table.add_column(column, justify="left" if index < 2 else "right", no_wrap=True)
     return table
 
 
