@@ -174,6 +174,13 @@ def test_an_own_recording_that_cannot_be_read_is_named(name: str, tmp_path: Path
         AudioPool(tmp_path).prepare([asked(5.0, path=tmp_path / name)])
 
 
+def test_a_burst_has_no_rate(tmp_path: Path) -> None:
+    burst = WorkloadOptions(workload="clips", arrivals="burst")
+    with pytest.raises(ConfigurationError, match="a burst has no rate: leave --rate out"):
+        run_bench(BenchOptions(policies="fcfs", rate="2", out=tmp_path / "runs"), burst)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_word_errors_are_counted() -> None:
     assert word_errors("a b c d", "A, x c d e") == WordErrors(num_errors=2, num_words=4)
     assert word_errors("mister dashwood", "") == WordErrors(num_errors=2, num_words=2)
