@@ -75,7 +75,7 @@ def test_help_names_every_command() -> None:
         (["plan", "--workload", "clips"], "need a rate"),
         (["report", "gone"], "run gone: "),
         (["calibrate", "gone.jsonl"], "gone.jsonl"),
-        (["bench", "--seeds", "a"], "--seeds must be different numbers"),
+        (["bench", "--seeds", "a"], "--seeds must be different whole numbers"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(arguments: list[str], message: str) -> None:

@@ -43,7 +43,7 @@ def test_the_commands_run(guide: str, folder: Path) -> None:
     found = commands(guide)
     assert any(line.startswith("sooner ") for line in found), "a guide without a command"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "COLUMNS": "124"}
+    environment = os.environ | {"PATH": path, "COLUMNS": "130"}
     printed: list[str] = []
     for line in found:
         result = subprocess.run(

@@ -190,7 +190,9 @@ def run_load_generator(options: "BenchOptions", traffic: "WorkloadOptions") -> N
     with needs_extra("bench", "sooner bench"):
         from sooner.bench.run import run_bench
     _raise_open_files_limit()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for stop in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        if hasattr(signal, stop):
+            signal.signal(getattr(signal, stop), signal.default_int_handler)
     run_bench(options, traffic)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 from aiohttp import web
@@ -17,14 +17,14 @@ CLIP = clip_named("austen-0880").path
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def answer_to(reply: Reply, *, caller: Caller | None = None) -> Answer:
+def answer_to(reply: Reply, *, caller: Caller | None = None, form: Mapping[str, str] = PLAIN_TEXT) -> Answer:
     """Send a clip to a server that replies so."""
 
     async def talk() -> Answer:
         app = web.Application()
         app.router.add_post("/v1/audio/transcriptions", reply)
         async with TestServer(app) as server:
-            sending = Sending(path=CLIP, at_s=0.0, label="0", form=PLAIN_TEXT)
+            sending = Sending(path=CLIP, at_s=0.0, label="0", form=form)
             (answer,) = await send_all(f"http://{server.host}:{server.port}", [sending], caller=caller)
             return answer
 
@@ -48,12 +48,18 @@ def answer_to_events(*events: str, is_cut: bool = False) -> Answer:
     return answer_to(reply)
 
 
-def answer_to_body(body: str, *, status: int = 200, content_type: str = "application/json") -> Answer:
+def answer_to_body(
+    body: str,
+    *,
+    status: int = 200,
+    content_type: str = "application/json",
+    form: Mapping[str, str] = PLAIN_TEXT,
+) -> Answer:
     async def reply(request: web.Request) -> web.Response:
         await request.read()
         return web.Response(text=body, status=status, content_type=content_type)
 
-    return answer_to(reply)
+    return answer_to(reply, form=form)
 
 
 def delta(text: str) -> str:
@@ -106,6 +112,14 @@ def test_streams_that_make_no_sense(event: str) -> None:
 def test_json_and_text() -> None:
     assert answer_to_body('{"text": "yes"}').text == "yes"
     assert answer_to_body("yes\n", content_type="text/plain").text == "yes\n"
+
+
+@pytest.mark.parametrize("form", [{"model": "x"}, {"model": "x", "response_format": "json"}])
+def test_a_page_where_json_was_asked_for_is_no_text(form: dict[str, str]) -> None:
+    """What a proxy's login page looks like: 200, and not an error to HTTP."""
+    page = answer_to_body("<html>Please log in</html>", content_type="text/html", form=form)
+    assert (page.status, page.error) == (NO_REPLY, "malformed reply")
+    assert answer_to_body('{"text": "yes"}', content_type="text/plain", form=form).text == "yes"
 
 
 @pytest.mark.parametrize("body", ["{", "[]", "{}", '{"text": null}', '{"text": 5}', ""])

@@ -128,16 +128,23 @@ def test_the_worst_lag_of_all_runs_is_told() -> None:
 
 
 def test_changes_are_paired_by_seed_round_and_request() -> None:
-    two = [served(n, 2.0) for n in range(10)]
-    base = [run_of(*two, served(10, 99.0)), run_of(*(served(n, 6.0) for n in range(10)), number=2)]
+    two = [served(n, 2.0) for n in range(20)]
+    base = [run_of(*two, served(20, 99.0)), run_of(*(served(n, 6.0) for n in range(20)), number=2)]
     other = [
-        run_of(*(served(n, 3.0) for n in range(10)), number=2),  # of the second round, although it comes first
-        run_of(*(served(n, 1.0) for n in range(10)), failed(10), served(11, 99.0)),
+        run_of(*(served(n, 3.0) for n in range(20)), number=2),  # of the second round, although it comes first
+        run_of(*(served(n, 1.0) for n in range(20)), failed(20), served(21, 99.0)),
         run_of(served(0, 99.0), seed=2),  # nothing to compare it with
     ]
     half = pytest.approx(-50.0)
     expected = dict.fromkeys(("mean", "median"), Interval(value=half, low=half, high=half))  # type: ignore[arg-type]
     assert changes_of(base, other) == expected
+
+
+def test_two_rounds_of_ten_requests_are_ten_requests() -> None:
+    def twice(seconds: float) -> list[Run]:
+        return [run_of(*(served(n, seconds) for n in range(10)), number=number) for number in (1, 2)]
+
+    assert changes_of(twice(2.0), twice(1.0)) == {}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_limits_without_sense_are_refused(limit_s: float) -> None:
+    with pytest.raises(ConfigurationError, match="--slo-s must be"):
+        ReportOptions(slo_s=limit_s)
+
+
 def test_the_whole_report(whole: Path) -> None:
     text = (whole / "report.html").read_text(encoding="utf-8")
     assert "<h1>A &amp; B</h1>" in text

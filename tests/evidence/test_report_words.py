@@ -85,7 +85,7 @@ def test_who_gains_and_who_pays() -> None:
         "5-15 s from 30.0 to 18.0 s on average, 40 % shorter (30 % to 50 %).",
         "Pays: > 600 s from 1,000 to 1,250 s on average, 25 % longer (10 % to 40 %).",
         "No difference shown: 15-30 s.",
-        "Too few requests to tell: 30-120 s (7).",
+        "Too few requests to tell: 30-120 s from 20.0 to 2.00 s on average (7 requests).",
         "3 requests without a partner, such as failed ones or those of a seed that one side lacks, are left out "
         "of this.",
     ]
@@ -95,6 +95,16 @@ def test_no_gain_and_no_loss_is_claimed_where_none_is_shown() -> None:
     assert words.comparison_sentences(comparison(change(-5, -2, 1)))[1:] == [
         "No length of recording is shown to pay.",
         "No difference shown: 0-5 s.",
+    ]
+
+
+def test_who_cannot_be_told_is_not_said_to_pay_nothing() -> None:
+    found = words.comparison_sentences(
+        comparison(change(-90, -80, -70), untold(1, whose="> 600 s", base_s=160.0, other_s=223.0))
+    )
+    assert found[2:] == [
+        "None of the lengths with enough requests is shown to pay; those below may.",
+        "Too few requests to tell: > 600 s from 160 to 223 s on average (1 request).",
     ]
 
 

@@ -33,6 +33,17 @@ def file_of(folder: Path, *lines: Any) -> Path:
     return path
 
 
+def test_a_file_named_twice_is_not_counted_twice(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(
+        '{"kind": "run", "source": "bench", "policy": "sjf", "workload": "w", "num_requests": 0, "engine": "e", '
+        '"hardware": "h", "version": "0"}\n'
+    )
+    assert len(read_runs([tmp_path])) == 1
+    with pytest.raises(RunFileError, match="it is named twice"):
+        read_runs([tmp_path, path])
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     whole = make_run("sjf", num_requests=20, notes={"round": 2, "options": ["a"]})
     bare = Run(

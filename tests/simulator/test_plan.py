@@ -169,6 +169,12 @@ def test_of_a_trace_file_a_seed_is_another_draw_of_its_windows(tmp_path: Path) -
     assert worst["1,2,3,4,5"] > worst["1"]
 
 
+def test_a_goal_that_concerns_nobody_is_refused() -> None:
+    clips = WorkloadOptions(workload="clips", requests=20)
+    with pytest.raises(ConfigurationError, match="goal P90 files ≤ 2 s: this traffic has no files"):
+        run_plan(EngineOptions(), PlanOptions(goal=("p90 files <= 2",), rate=1.0), clips)
+
+
 def test_a_burst_with_a_rate_is_refused() -> None:
     burst = WorkloadOptions(workload="clips", arrivals="burst", requests=10)
     with pytest.raises(ConfigurationError, match="a burst has no rate: leave --rate out"):

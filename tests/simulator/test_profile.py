@@ -66,10 +66,11 @@ def values(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({}, "engine"),
+        ({}, "it needs 'name', a text"),
+        (WORKERS | {"values": []}, "it needs 'values', an object"),
         (WORKERS | {"engine": "quantum"}, "engine must be one of batching, workers"),
         (WORKERS | {"values": {}}, "encode_s"),
-        (WORKERS | {"values": {"encode_s": 1.0}}, "not subscriptable"),
+        (WORKERS | {"values": {"encode_s": 1.0}}, "encode_s must be an object with a value and an origin"),
         (values(encode_s=-1), "encode_s must be a finite number of at least 0"),
         (values(encode_s="fast"), "encode_s must be a finite number of at least 0"),
         (values(encode_s=float("nan")), "encode_s must be a finite number of at least 0"),
@@ -97,7 +98,7 @@ def test_an_engine_that_takes_no_time_is_refused(tmp_path: Path) -> None:
         load_profile(str(path))
 
 
-@pytest.mark.parametrize("content", [b"", b"not json", b"[]", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"", b"not json", b"[]", b"\xff\xfe\x00", b"[" * 100_000, b"{}\n{}\n"])
 def test_what_is_no_profile(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "wrong.json"
     path.write_bytes(content)

@@ -28,7 +28,7 @@ def test_number_lists(text: str, numbers: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", ",", "one", "1.5", "0", "-1", "2,2", "1;2"])
 def test_what_is_no_number_list(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="--seeds must be different numbers above 0"):
+    with pytest.raises(ConfigurationError, match="--seeds must be different whole numbers above 0"):
         number_list("--seeds", text, int)
 
 
@@ -102,6 +102,16 @@ def test_the_first_trace_can_be_kept_and_played_again(tmp_path: Path) -> None:
     run_simulate(EngineOptions(policies="hrrn"), again, WorkloadOptions(workload=str(path)))
     one, two = (read_runs([tmp_path / name])[0] for name in ("first", "again"))
     assert [record.e2e_s for record in one.records] == pytest.approx([record.e2e_s for record in two.records])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("mine.csv", "is there already"), ("new.txt", "must end in one of"), ("no/such/trace.csv", "not there")],
+)
+def test_a_trace_is_never_written_over(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "mine.csv").write_text("arrival_s,audio_s,status\n0,5,200\n")
+    with pytest.raises(ConfigurationError, match=message):
+        SimulateOptions(save_trace=tmp_path / name)
 
 
 def test_a_queue_with_a_bound_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

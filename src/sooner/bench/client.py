@@ -183,7 +183,7 @@ async def _post(session: aiohttp.ClientSession, url: str, sending: Sending, due_
             form.add_field("file", file, filename=sending.path.name)
             async with session.post(f"{url}/v1/audio/transcriptions", data=form) as response:
                 headers = response.headers
-                reply = await _read(response)
+                reply = await _read(response, wants_json=_wants_json(sending))
     except TimeoutError:
         reply = _Reply(NO_REPLY, "no whole answer in time", error="timeout")
     except (aiohttp.ClientError, OSError) as error:  # OSError: also too many open files
@@ -217,14 +217,19 @@ def _number(headers: Mapping[str, str], name: str) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-async def _read(response: aiohttp.ClientResponse) -> _Reply:
+def _wants_json(sending: Sending) -> bool:
+    return sending.form.get("response_format", "json") in ("json", "verbose_json")
+
+
+async def _read(response: aiohttp.ClientResponse, *, wants_json: bool) -> _Reply:
+    """What came, whatever it calls itself: a proxy's page with status 200 is no text."""
     try:
         if response.content_type == "text/event-stream":
             return await _read_events(response)
         text = (await response.read()).decode("utf-8", errors="replace")
         if response.status != HTTPStatus.OK:
             return _Reply(response.status, text, error=f"HTTP {response.status}")
-        if response.content_type == "application/json":
+        if wants_json or response.content_type == "application/json":
             text = _text_of(json.loads(text))
         return _Reply(response.status, text)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:  # not JSON, or another shape

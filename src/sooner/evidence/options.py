@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+
+from sooner.errors import ConfigurationError
 
 __all__ = ["ReportOptions"]
 
@@ -31,3 +34,8 @@ class ReportOptions:
     baseline: str = "fcfs"
     slo_short_s: float | None = None
     slo_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for option, limit_s in (("--slo-short-s", self.slo_short_s), ("--slo-s", self.slo_s)):
+            if limit_s is not None and not 0 < limit_s < math.inf:
+                raise ConfigurationError(f"{option} must be a finite number of seconds above 0, not {limit_s}")

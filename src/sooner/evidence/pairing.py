@@ -86,7 +86,16 @@ def interval_of(pairs: Sequence[Pair], figure: Figure, *, num_least: int) -> Int
         num_least: requests that it takes.
     """
     num_requests = sum(len(pair.base) for pair in pairs)
-    if num_requests < num_least:
+    if _num_different(pairs) < num_least:
         return None
     num_resamples = 1000 if num_requests < _MANY else 200  # a percentile of a million takes its time
     return change_interval(pairs, figure, rng=np.random.default_rng(_SEED), num_resamples=num_resamples)
+
+
+def _num_different(pairs: Sequence[Pair]) -> int:
+    """Requests, those of several rounds of one traffic counted once."""
+    most: dict[int | tuple[str, int], int] = {}
+    for index, pair in enumerate(pairs):
+        key = ("its own", index) if pair.traffic is None else pair.traffic
+        most[key] = max(most.get(key, 0), len(pair.base))
+    return sum(most.values())

@@ -165,16 +165,18 @@ def files_of(paths: Iterable[Path]) -> Iterator[Path]:
     """The files that are meant: a folder stands for the ``*.jsonl`` in it, in order of name.
 
     Raises:
-        RunFileError: there is none in a folder.
+        RunFileError: there is none in a folder, or a file is named twice, which would count all in it twice.
     """
+    seen: set[Path] = set()
     for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        found = sorted(path.glob("*.jsonl"))
+        found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
         if not found:
             raise RunFileError(path=path, reason="there is no .jsonl file in this folder")
-        yield from found
+        for file in found:
+            if file.resolve() in seen:
+                raise RunFileError(path=file, reason="it is named twice")
+            seen.add(file.resolve())
+            yield file
 
 
 def _runs(path: Path, lines: Iterable[str]) -> Iterator[Run]:

@@ -17,6 +17,10 @@ from sooner.simulator.profile import BatchingProfile, WorkersProfile
 __all__ = ["print_batching", "print_workers"]
 
 
+_WILD_SPREAD = 0.3
+_WILD_ERROR = 0.5
+
+
 def print_workers(profile: WorkersProfile, fit: WorkersFit, *, source: str, out: Path) -> None:
     """Print the fit of an engine of workers, and where its profile went."""
     console = Console(highlight=False)
@@ -43,6 +47,8 @@ def print_workers(profile: WorkersProfile, fit: WorkersFit, *, source: str, out:
     ]
     console.print(_accuracies("predicted service time", rows))
     console.print(_residuals("audio", fit.residuals))
+    if fit.spread.value > _WILD_SPREAD or fit.accuracy_held_out.p90_error > _WILD_ERROR:
+        console.print("The times vary so much that tails will not come out right: see when to distrust it.")
     if fit.context_s is None:
         console.print(f"These recordings do not tell context_s: it stays {profile.context_s:g}.")
     if fit.window_s is None:

@@ -51,7 +51,11 @@ class Goal:
         figure = "max" if self.percent == 100 else f"P{self.percent:g}"
         return f"{figure} {self.among} ≤ {self.limit_s:g} s"
 
+    def concerns(self, audio_s: float) -> bool:
+        """Whether a recording of this length is one of those it is about."""
+        return _AMONG[self.among](audio_s)
+
     def value_s(self, e2e_s: Sequence[tuple[float, float]]) -> float:
         """The figure over (audio_s, E2E) pairs, seconds; 0 where none is of the kind."""
-        among = [seconds for audio_s, seconds in e2e_s if _AMONG[self.among](audio_s)]
+        among = [seconds for audio_s, seconds in e2e_s if self.concerns(audio_s)]
         return percentile(among, self.percent) if among else 0.0

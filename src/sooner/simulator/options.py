@@ -12,6 +12,7 @@ from sooner.core.policy import policies, policy_named
 from sooner.errors import ConfigurationError
 from sooner.simulator.goal import Goal
 from sooner.simulator.profile import Profile, WorkersProfile, load_profile
+from sooner.workload.options import TRACE_SUFFIXES
 
 __all__ = [
     "CalibrateOptions",
@@ -37,8 +38,9 @@ def number_list(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
     except ValueError:
         numbers = []
     if not numbers or not all(0 < number < math.inf for number in numbers) or len(set(numbers)) < len(numbers):
+        whole = "whole " if kind is int else ""
         raise ConfigurationError(
-            f"{option} must be different numbers above 0, with commas between them, not {text!r}"
+            f"{option} must be different {whole}numbers above 0, with commas between them, not {text!r}"
         )
     return numbers
 
@@ -62,6 +64,14 @@ def policy_list(text: str | None) -> list[str]:
     if not names or len(set(names)) < len(names):
         raise ConfigurationError(f"--policies must be different policies with commas between them, not {text!r}")
     return names
+
+
+def _check_new_trace(path: Path) -> None:
+    check_file("--save-trace", path)
+    if path.exists():
+        raise ConfigurationError(f"--save-trace {path} is there already; name another file")
+    if path.suffix.lower() not in TRACE_SUFFIXES:
+        raise ConfigurationError(f"--save-trace {path} must end in one of {', '.join(TRACE_SUFFIXES)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +155,8 @@ class SimulateOptions:
             raise ConfigurationError("--loads and --rates say the same thing twice; give one of them")
         if self.out is not None and (self.out.is_file() or any(self.out.glob("*.jsonl"))):
             raise ConfigurationError(f"--out {self.out} is a file or holds runs already; name another folder")
+        if self.save_trace is not None:
+            _check_new_trace(self.save_trace)
         number_list("--seeds", self.seeds, int)
         for option, text in (("--loads", self.loads), ("--rates", self.rates)):
             if text is not None:

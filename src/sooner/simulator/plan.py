@@ -19,6 +19,7 @@ from rich.progress import track
 from rich.table import Table
 
 from sooner.core.latency import LatencyRecord
+from sooner.errors import ConfigurationError
 from sooner.simulator.goal import Goal
 from sooner.simulator.options import EngineOptions, PlanOptions, number_list
 from sooner.simulator.profile import Profile, WorkersProfile
@@ -160,6 +161,9 @@ def run_plan(engine: EngineOptions, options: PlanOptions, workload: WorkloadOpti
     if isinstance(profile, WorkersProfile) and profile.spread:
         # Of a trace file there is one alone; a seed is then another draw of how long its windows take.
         traces = {seed: traces.get(seed, traces[seeds[0]]) for seed in seeds}
+    for goal in options.goals:
+        if not any(goal.concerns(one.audio_s) for trace in traces.values() for one in trace):
+            raise ConfigurationError(f"goal {goal}: this traffic has no {goal.among}")
     advice = [
         advise(profile, traces, options.goals, policy=policy, engine=engine, max_replicas=options.max_replicas)
         for policy in track(engine.policy_names, description="planning", console=console, transient=True)

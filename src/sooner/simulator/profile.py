@@ -208,17 +208,27 @@ def load_profile(name: str) -> Profile:
     except FileNotFoundError as error:
         known = ", ".join(profile_names())
         raise ProfileError(path=name, reason=f"there is no such file, and none ships; known: {known}") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ProfileError(path=path, reason=f"{type(error).__name__}: {error}") from error
+    except OSError as error:
+        raise ProfileError(path=path, reason=error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(path=path, reason="it is not text in UTF-8") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        reason = "it is not one JSON object; sooner calibrate makes a profile from records"
+        raise ProfileError(path=path, reason=reason) from error
+    except (ValueError, TypeError) as error:
+        raise ProfileError(path=path, reason=str(error)) from error
 
 
-def _profile(body: Mapping[str, Any]) -> Profile:
+def _profile(body: Any) -> Profile:
+    for name, kind in (("name", str), ("engine", str), ("model", str), ("hardware", str), ("values", dict)):
+        if not isinstance(body, dict) or not isinstance(body.get(name), kind):
+            raise ValueError(f"it needs {name!r}, {'an object' if kind is dict else 'a text'}")
     engine = body["engine"]
     if engine not in _CLASSES:
         raise ValueError(f"engine must be one of {', '.join(_CLASSES)}, not {engine!r}")
     cls = _CLASSES[engine]
     known = {one.name for one in fields(cls)} - _DESCRIPTIONS
-    values = {name: _value(name, one["value"]) for name, one in body["values"].items()}
+    values = {name: _value(name, one) for name, one in body["values"].items()}
     if unknown := values.keys() - known:
         raise ValueError(f"unknown numbers: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
     return cls(
@@ -230,7 +240,10 @@ def _profile(body: Mapping[str, Any]) -> Profile:
     )
 
 
-def _value(name: str, value: Any) -> Any:
+def _value(name: str, one: Any) -> Any:
+    if not isinstance(one, dict) or not isinstance(one.get("origin"), str) or "value" not in one:
+        raise ValueError(f"{name} must be an object with a value and an origin")
+    value = one["value"]
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
     return value

@@ -24,7 +24,7 @@ from sooner.workload.trace import TraceRequest, write_trace
 __all__ = ["run_simulate", "traces_at"]
 
 
-_MIN_WIDTH = 124
+_MIN_WIDTH = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ def run_simulate(engine: EngineOptions, options: SimulateOptions, workload: Work
     profile = engine.load_profile()
     console = Console()
     console.width = max(console.width, _MIN_WIDTH)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
     table = _empty_table(f"E2E in seconds: {describe(workload)}; {profile.name}")
     rows = list(_rows(profile, options, workload))
     if options.save_trace is not None:
@@ -117,7 +119,20 @@ def _run(
 
 def _empty_table(title: str) -> Table:
     table = Table(title=title, box=SIMPLE_HEAD)
-    columns = ("", "policy", "served", "P50", "P90", "P95", "P99", "max", "mean", "≤ 30 s P50", "P90", "slowdown")
+    columns = (
+        "",
+        "policy",
+        "served",
+        "P50",
+        "P90",
+        "P95",
+        "P99",
+        "max",
+        "mean",
+        "≤ 30 s P50",
+        "≤ 30 s P90",
+        "slowdown",
+    )
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < 2 else "right", no_wrap=True)
     return table

@@ -91,20 +91,31 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
     groups = comparison.by_length
     sentences += _group_sentence("Gains", [one for one in groups if _is_gain(one.interval)])
     sentences += _group_sentence("Pays", [one for one in groups if _is_loss(one.interval)])
+    few = [one for one in groups if one.interval is None]
     if groups and not any(_is_loss(one.interval) for one in groups):
-        sentences.append("No length of recording is shown to pay.")
+        sentences.append(_nobody_sentence(few))
     open_groups = [one.whose for one in groups if one.interval and not _is_told(one.interval)]
     if open_groups:
         sentences.append(f"No difference shown: {list_words(open_groups)}.")
-    few = [f"{one.whose} ({one.num_requests})" for one in groups if one.interval is None]
     if few:
-        sentences.append(f"Too few requests to tell: {list_words(few)}.")
+        sentences.append(f"Too few requests to tell: {'; '.join(map(_few_words, few))}.")
     if comparison.num_left_out:
         sentences.append(
             f"{comparison.num_left_out:,} requests without a partner, such as failed ones or those of a seed that "
             "one side lacks, are left out of this."
         )
     return sentences
+
+
+def _nobody_sentence(few: Sequence[Change]) -> str:
+    if not few:
+        return "No length of recording is shown to pay."
+    return "None of the lengths with enough requests is shown to pay; those below may."
+
+
+def _few_words(change: Change) -> str:
+    requests = "1 request" if change.num_requests == 1 else f"{change.num_requests} requests"
+    return f"{change.whose} from {number(change.base_s)} to {number(change.other_s)} s on average ({requests})"
 
 
 def _group_sentence(begin: str, changes: Sequence[Change]) -> list[str]:
