@@ -40,8 +40,13 @@ def make_cli() -> "App":
         MissingExtraError: the ``serve`` extra is not installed.
     """
     with needs_extra("serve", "the sooner command"):
-        from cyclopts import App
-    app = App(name="sooner", help="Duration-aware scheduling for speech-to-text serving.", version=__version__)
+        from cyclopts import App, Parameter
+    app = App(
+        name="sooner",
+        help="Duration-aware scheduling for speech-to-text serving.",
+        version=__version__,
+        default_parameter=Parameter(negative_iterable=()),  # no --empty-goal
+    )
     _add_serving(app)
     _add_measuring(app)
     _add_simulating(app)
@@ -112,7 +117,7 @@ def _add_measuring(app: "App") -> None:
 
     @app.command
     def report(
-        runs: Annotated[tuple[Path, ...], Parameter(negative=())],
+        runs: tuple[Path, ...],
         /,
         *,
         options: Annotated[ReportOptions | None, Parameter(name="*")] = None,
@@ -168,7 +173,7 @@ def _add_simulating(app: "App") -> None:
 
     @app.command
     def calibrate(
-        records: Annotated[tuple[Path, ...], Parameter(negative=())],
+        records: tuple[Path, ...],
         /,
         *,
         options: Annotated[CalibrateOptions | None, Parameter(name="*")] = None,

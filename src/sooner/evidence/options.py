@@ -26,7 +26,7 @@ class ReportOptions:
     slo_short_s
         Limit on the E2E time of recordings of at most 30 s, seconds; goodput counts what keeps it.
     slo_s
-        The same for longer recordings, and for all where slo_short_s is not given.
+        The same for longer recordings, and for all where --slo-short-s is not given.
     """
 
     out: Path = Path("report")

@@ -46,7 +46,7 @@ class WorkloadOptions:
     drift_rate
         The rate at the end of the run over the one at its start; it moves evenly, and the mean over the run stays.
     drift_file_share
-        Share of files at the end of the run, where it drifts; it moves evenly from file_share.
+        Share of files at the end of the run, where it drifts; it moves evenly from --file-share.
     """
 
     workload: str = "mixed"
