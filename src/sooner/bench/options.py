@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from urllib.parse import urlsplit
 
 from sooner.bench.visits import Target
 from sooner.errors import ConfigurationError
-from sooner.simulator.options import number_list, policy_list
+from sooner.server.options import check_at_least
+from sooner.simulator.options import check_run_folder, number_list, policy_list
 
 __all__ = ["BenchOptions"]
 
@@ -87,11 +87,10 @@ class BenchOptions:
             number_list("--rate", self.rate, float)
         if self.stream and any(target.url is None for target in self.targets):
             raise ConfigurationError("sooner serve does not stream yet; leave --stream out, or name a --server")
-        if self.out.exists() and (not self.out.is_dir() or any(self.out.glob("*.jsonl"))):
-            raise ConfigurationError(f"--out {self.out} is a file or holds runs already; name another folder")
+        check_run_folder(self.out)
 
     def _check_ranges(self) -> None:
-        ranges = {
+        ranges: dict[str, tuple[float | None, float]] = {
             "rounds": (self.rounds, 1),
             "warm_up": (self.warm_up, 0),
             "timeout_s": (self.timeout_s, 0.001),
@@ -99,10 +98,7 @@ class BenchOptions:
             "slo_s": (self.slo_s, 0.001),
             "workers": (self.workers, 1),
         }
-        for name, (value, least) in ranges.items():
-            if value is not None and not least <= value < math.inf:
-                option = f"--{name.replace('_', '-')}"
-                raise ConfigurationError(f"{option} must be at least {least} and finite, not {value}")
+        check_at_least(ranges)
 
     @property
     def targets(self) -> list[Target]:

@@ -32,7 +32,7 @@ from sooner.evidence.run_file import Failure, Run, RunHeader
 from sooner.evidence.summary import Goals
 from sooner.workload.make import describe, make_trace
 from sooner.workload.options import WorkloadOptions
-from sooner.workload.trace import TraceRequest
+from sooner.workload.trace import TraceRequest, mean_rate_per_s
 
 __all__ = ["run_bench"]
 
@@ -89,13 +89,11 @@ def run_bench(options: BenchOptions, workload: WorkloadOptions) -> None:
     if options.rate is not None:
         workload.refuse_rate("--rate")
     console = Console()
-    # A trace file is the same under every seed; more of them would look like more evidence. --rounds repeats it.
-    seeds = options.seed_numbers if workload.trace_path is None else options.seed_numbers[:1]
     visits = list(
         visits_of(
             options.targets,
             rates_per_s=options.rates_per_s,
-            seeds=seeds,
+            seeds=workload.different_seeds(options.seed_numbers),
             num_rounds=options.rounds,
         )
     )
@@ -182,13 +180,12 @@ def _serving(options: BenchOptions, target: Target) -> Iterator[_Serving]:
 
 def _header(plan: _Plan, visit: Visit, serving: _Serving) -> RunHeader:
     options, trace = plan.options, plan.trace(visit)
-    last_s = trace[-1].arrival_s
-    own_rate_per_s = (len(trace) - 1) / last_s if last_s else None  # None: a burst, whatever rate was asked for
+    own_rate_per_s = mean_rate_per_s(trace)
     return RunHeader(
         policy=visit.target.name,
         preempt=serving.preempt,
         num_requests=len(trace),
-        rate_per_s=own_rate_per_s if visit.rate_per_s is None or not last_s else visit.rate_per_s,
+        rate_per_s=None if own_rate_per_s is None else visit.rate_per_s or own_rate_per_s,
         seed=visit.seed,
         num_workers=serving.num_workers,
         engine=serving.engine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +13,15 @@ from sooner.core.policy import policy_named
 from sooner.errors import ConfigurationError
 from sooner.evidence.machine import num_cores
 
-__all__ = ["ServeOptions"]
+__all__ = ["ServeOptions", "check_at_least"]
+
+
+def check_at_least(ranges: Mapping[str, tuple[float | None, float]]) -> None:
+    """Raise ``ConfigurationError`` for an option, by field name, that is below its least value, or not finite."""
+    for name, (value, least) in ranges.items():
+        if value is not None and not least <= value < math.inf:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigurationError(f"{option} must be at least {least} and finite, not {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,7 @@ class ServeOptions:
 
     def __post_init__(self) -> None:
         policy_named(self.policy)
-        at_least = {
+        at_least: dict[str, tuple[float | None, float]] = {
             "workers": (self.workers, 1),
             "port": (self.port, 0),
             "max_queue": (self.max_queue, 1),
@@ -108,11 +117,7 @@ class ServeOptions:
             "shutdown_grace_s": (self.shutdown_grace_s, 0),
             "beam_size": (self.beam_size, 1),
         }
-        for name, (value, least) in at_least.items():
-            if value is not None and not least <= value < math.inf:
-                raise ConfigurationError(
-                    f"--{name.replace('_', '-')} must be at least {least} and finite, not {value}"
-                )
+        check_at_least(at_least)
         if self.port > 65535:
             raise ConfigurationError(f"--port must be at most 65535, not {self.port}")
         if self.spool_dir is not None and not self.spool_dir.is_dir():

@@ -20,6 +20,7 @@ __all__ = [
     "PlanOptions",
     "SimulateOptions",
     "check_file",
+    "check_run_folder",
     "number_list",
     "policy_list",
 ]
@@ -49,6 +50,12 @@ def check_file(option: str, path: Path) -> None:
     """Raise ``ConfigurationError`` where no file can be made at ``path``, before there is work to lose."""
     if path.is_dir() or not path.parent.is_dir():
         raise ConfigurationError(f"{option} {path} is a folder, or would be in one that is not there")
+
+
+def check_run_folder(out: Path) -> None:
+    """Raise ``ConfigurationError`` where the folder for new runs is a file, or holds runs."""
+    if out.exists() and (not out.is_dir() or any(out.glob("*.jsonl"))):
+        raise ConfigurationError(f"--out {out} is a file or holds runs already; name another folder")
 
 
 def policy_list(text: str | None) -> list[str]:
@@ -153,8 +160,8 @@ class SimulateOptions:
     def __post_init__(self) -> None:
         if self.loads is not None and self.rates is not None:
             raise ConfigurationError("--loads and --rates say the same thing twice; give one of them")
-        if self.out is not None and (self.out.is_file() or any(self.out.glob("*.jsonl"))):
-            raise ConfigurationError(f"--out {self.out} is a file or holds runs already; name another folder")
+        if self.out is not None:
+            check_run_folder(self.out)
         if self.save_trace is not None:
             _check_new_trace(self.save_trace)
         number_list("--seeds", self.seeds, int)

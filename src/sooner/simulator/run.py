@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -53,11 +54,12 @@ def run_simulate(engine: EngineOptions, options: SimulateOptions, workload: Work
         options.out.mkdir(parents=True, exist_ok=True)
     table = _empty_table(f"E2E in seconds: {describe(workload)}; {profile.name}")
     rows = list(_rows(profile, options, workload))
+    about = {"workload": describe(workload), "commit": source_commit()}
     if options.save_trace is not None:
         write_trace(options.save_trace, next(iter(rows[0].traces.values())))
     cells = [(row, policy) for row in rows for policy in engine.policy_names]
     for row, policy in track(cells, description="simulating", console=console, transient=True):
-        runs = [_run(profile, row, policy, engine, workload, seed) for seed in row.traces]
+        runs = [_run(profile, row, policy, engine, about, seed) for seed in row.traces]
         table.add_row(row.label, policy, *_figures(runs))
         if options.out is not None:
             write_runs(options.out / f"{policy}-{row.label.replace(' ', '-')}.jsonl", runs)
@@ -91,13 +93,13 @@ def _rows(profile: Profile, options: SimulateOptions, workload: WorkloadOptions)
 def traces_at(
     workload: WorkloadOptions, rate_per_s: float | None, seeds: Sequence[int]
 ) -> dict[int, list[TraceRequest]]:
-    """The trace of each seed; one alone for a trace file, which is the same under every seed."""
-    told_apart = seeds if workload.trace_path is None else seeds[:1]
-    return {seed: make_trace(workload, rate_per_s=rate_per_s, seed=seed) for seed in told_apart}
+    """The trace of each seed that makes a traffic of its own."""
+    seeds = workload.different_seeds(seeds)
+    return {seed: make_trace(workload, rate_per_s=rate_per_s, seed=seed) for seed in seeds}
 
 
 def _run(
-    profile: Profile, row: _Traffic, policy: str, engine: EngineOptions, workload: WorkloadOptions, seed: int
+    profile: Profile, row: _Traffic, policy: str, engine: EngineOptions, about: Mapping[str, Any], seed: int
 ) -> Run:
     run = simulate(
         profile,
@@ -109,8 +111,7 @@ def _run(
     )
     header = replace(
         run.header,
-        workload=describe(workload),
-        commit=source_commit(),
+        **about,
         load=row.load or run.header.load,
         rate_per_s=row.rate_per_s or run.header.rate_per_s,
     )

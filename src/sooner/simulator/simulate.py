@@ -15,7 +15,7 @@ from sooner.evidence.run_file import Failure, Run, RunHeader
 from sooner.simulator.batching import serve_by_batching
 from sooner.simulator.profile import Profile, WorkersProfile
 from sooner.simulator.workers import serve_by_workers, works_of
-from sooner.workload.trace import TraceRequest
+from sooner.workload.trace import TraceRequest, mean_rate_per_s
 
 __all__ = ["capacity_per_s", "simulate"]
 
@@ -63,7 +63,7 @@ def simulate(
         preempt=preempt,
         workload="a trace",
         num_requests=len(trace),
-        rate_per_s=_rate_per_s(trace),
+        rate_per_s=mean_rate_per_s(trace),
         load=_load(profile, trace),
         seed=seed,
         num_workers=profile.num_workers if isinstance(profile, WorkersProfile) else None,
@@ -91,13 +91,7 @@ def capacity_per_s(profile: Profile, trace: Sequence[TraceRequest]) -> float:
     return profile.capacity_per_s(num_windows=windows / len(trace), num_tokens=tokens / len(trace))
 
 
-def _rate_per_s(trace: Sequence[TraceRequest]) -> float | None:
-    """Mean rate of arrival; ``None`` where all come at once."""
-    span_s = trace[-1].arrival_s - trace[0].arrival_s
-    return (len(trace) - 1) / span_s if span_s > 0 else None
-
-
 def _load(profile: Profile, trace: Sequence[TraceRequest]) -> float | None:
     """ρ: the rate of arrival over the rate at which the engine is saturated."""
-    rate_per_s = _rate_per_s(trace)
+    rate_per_s = mean_rate_per_s(trace)
     return None if rate_per_s is None else rate_per_s / capacity_per_s(profile, trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,13 @@ class WorkloadOptions:
     def trace_path(self) -> Path | None:
         """The trace that is the workload, ``None`` where it is made."""
         return None if self.workload in WORKLOADS else Path(self.workload)
+
+    def different_seeds(self, seeds: Sequence[int]) -> Sequence[int]:
+        """The seeds that make a traffic of their own: of a trace file, which is the same under all, the first.
+
+        More of them would look like more evidence.
+        """
+        return seeds if self.trace_path is None else seeds[:1]
 
     def refuse_rate(self, option: str) -> None:
         """Raise ``ConfigurationError`` where a rate or load that ``option`` gives means nothing: for a burst."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 __all__ = [
@@ -79,6 +80,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(file, delimiter="\t")
 
 
+@cache
 def clips() -> tuple[Clip, ...]:
     """The recordings that ship with the package: 12 of 2 to 17 s, 16 kHz mono FLAC."""
     folder = _HERE / "speech"
@@ -93,16 +95,19 @@ def clip_named(name: str) -> Clip:
     return {clip.path.stem: clip for clip in clips()}[name]
 
 
+@cache
 def librispeech_test_clean() -> tuple[Utterance, ...]:
     """All 2,620 utterances of LibriSpeech test-clean (https://www.openslr.org/12), in corpus order."""
     return _utterances("librispeech_test_clean.tsv")
 
 
+@cache
 def librispeech_test_other() -> tuple[Utterance, ...]:
     """All 2,939 utterances of LibriSpeech test-other, in corpus order, without transcripts."""
     return _utterances("librispeech_test_other.tsv")
 
 
+@cache
 def librispeech_dev_clean() -> tuple[Utterance, ...]:
     """All 2,703 utterances of LibriSpeech dev-clean, in corpus order, without transcripts."""
     return _utterances("librispeech_dev_clean.tsv")
@@ -120,6 +125,7 @@ def _utterances(file: str) -> tuple[Utterance, ...]:
     )
 
 
+@cache
 def meetings() -> tuple[Meeting, ...]:
     """170 meetings of AMI and 44 calls of Earnings-21, 8 to 96 minutes long."""
     return tuple(

@@ -14,7 +14,7 @@ import csv
 import json
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -22,7 +22,15 @@ from typing import Any, TextIO, TypeVar
 
 from sooner.errors import TraceError
 
-__all__ = ["MAX_AUDIO_S", "TraceRequest", "is_torn", "read_arrivals", "read_trace", "write_trace"]
+__all__ = [
+    "MAX_AUDIO_S",
+    "TraceRequest",
+    "is_torn",
+    "mean_rate_per_s",
+    "read_arrivals",
+    "read_trace",
+    "write_trace",
+]
 
 MAX_AUDIO_S = 7 * 86_400.0
 """Longest recording of a trace, seconds. What is longer than a week was given in milliseconds."""
@@ -217,6 +225,12 @@ def _text(row: _Row, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} must be text, not {reprlib.repr(value)}")
     return value or None
+
+
+def mean_rate_per_s(trace: Sequence[TraceRequest]) -> float | None:
+    """Mean rate of arrival of a trace that is not empty, requests a second; ``None`` where all come at once."""
+    span_s = trace[-1].arrival_s - trace[0].arrival_s
+    return (len(trace) - 1) / span_s if span_s > 0 else None
 
 
 def write_trace(path: Path, trace: Iterable[TraceRequest]) -> None:
