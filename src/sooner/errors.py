@@ -17,6 +17,7 @@
     ├── ServiceClosedError         the server is shutting down
     ├── EngineError                the engine failed on a window
     ├── ConfigurationError         an option or an installation is wrong
+    │   ├── LearntStateError
     │   ├── MissingExtraError      extra
     │   ├── MissingVllmError
     │   ├── ModelUnavailableError
@@ -151,6 +152,13 @@ class EngineError(SoonerError):
 
 class ConfigurationError(SoonerError):
     """An option, a file or an installation is wrong; the message says how to mend it."""
+
+
+class LearntStateError(ConfigurationError):
+    """What was saved of learnt sizes cannot be used: it is damaged, of another version or another program's."""
+
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(f"learnt sizes: {reason}; delete or move the saved state, and they are learnt anew")
 
 
 class MissingExtraError(ConfigurationError):

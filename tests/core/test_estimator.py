@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner import Estimator, Job
+from sooner.errors import LearntStateError
 from sooner.workload.recordings import librispeech_test_clean
 
 
@@ -36,7 +38,14 @@ def test_longer_audio_is_never_smaller(a: float, b: float) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"kappa": -1.0}, {"encode_s": math.nan}, {"token_s": math.inf}, {"encode_s": 0.0, "token_s": 0.0}],
+    [
+        {"kappa": -1.0},
+        {"encode_s": math.nan},
+        {"token_s": math.inf},
+        {"context_s": -1.0},
+        {"own_token_s": math.nan},
+        {"encode_s": 0.0, "token_s": 0.0},
+    ],
 )
 def test_senseless_costs_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"must be a finite|both 0"):
@@ -54,6 +63,102 @@ def test_observations_are_kept_beside_predictions() -> None:
     assert (seen.predicted_tokens, seen.actual_tokens) == (210, 200)
     assert seen.predicted_service_s == pytest.approx(0.65 + 1.9)
     assert seen.actual_service_s == pytest.approx(4.0)
+
+
+def finished(
+    estimator: Estimator,
+    *,
+    num_jobs: int,
+    tokens_per_s: int = 3,
+    service_s: float = 0.5,
+    language: str | None = None,
+) -> None:
+    """Jobs of 10 s of one client that names no language."""
+    for n in range(num_jobs):
+        estimate = estimator.estimate(10.0, client="a")
+        job = Job(id=str(n), arrival_s=0.0, audio_s=10.0, estimate=estimate, client="a")
+        estimator.observe(job, tokens=10 * tokens_per_s, service_s=service_s, language=language)
+        estimator.check()
+
+
+def test_a_file_and_its_rest_count_each_window_that_goes_on() -> None:
+    estimator = Estimator(kappa=3.0, encode_s=0.4, token_s=0.01, context_s=0.3)
+    whole, first = estimator.estimate(90.0), estimator.estimate(30.0)
+    rest = estimator.estimate(60.0, is_continued=True)
+    assert whole.size_s == pytest.approx(3 * 0.4 + 270 * 0.01 + 2 * 0.3)
+    assert whole.size_s == pytest.approx(first.size_s + rest.size_s)
+
+
+def test_own_time_is_that_of_the_last_windows_tokens() -> None:
+    assert Estimator(own_token_s=0.02).estimate(60.0).own_s == pytest.approx(0.02 * 180 / 2)
+    assert Estimator().estimate(60.0).own_s == 0.0
+
+
+def test_without_learning_nothing_moves() -> None:
+    estimator = Estimator()
+    before = estimator.estimate(77.7, language="ja", client="a")
+    finished(estimator, num_jobs=50, tokens_per_s=9, service_s=9.0, language="ja")
+    assert estimator.estimate(77.7, language="ja", client="a") == before
+    assert (estimator.kappa, estimator.encode_s, estimator.token_s) == (3.0, 0.4, 0.0065)
+
+
+def test_learnt_sizes_are_those_seen() -> None:
+    estimator = Estimator(learns=True)
+    finished(estimator, num_jobs=400, tokens_per_s=6, service_s=2.0, language="ja")
+    estimate = estimator.estimate(10.0, client="a")
+    assert estimate.estimated_output_tokens == pytest.approx(60, rel=0.06)
+    assert estimate.size_s == pytest.approx(2.0, rel=0.06)
+    assert estimator.estimate(10.0, language="ja").estimated_output_tokens == pytest.approx(60, rel=0.06)
+
+
+def test_costs_are_learnt_from_the_windows_that_ran() -> None:
+    by_two, by_one = Estimator(learns=True), Estimator(learns=True)
+    job = Job(id="a", arrival_s=0.0, audio_s=30.0, estimate=by_two.estimate(30.0))
+    for _ in range(300):
+        by_two.observe(job, tokens=90, service_s=2.0, num_windows=2)
+        by_one.observe(job, tokens=90, service_s=2.0)
+    assert by_one.size_s(windows=1, tokens=90) == pytest.approx(2.0, rel=0.06)
+    assert by_two.size_s(windows=2, tokens=90) == pytest.approx(2.0, rel=0.06)
+
+
+def test_recent_errors_forget() -> None:
+    estimator = Estimator(kappa=3.0, encode_s=0.35, token_s=0.005)  # 10 s: 30 tokens, 0.5 s
+    assert estimator.statistics().token_error is None
+    assert estimator.statistics().service_error is None
+    finished(estimator, num_jobs=100, tokens_per_s=6, service_s=2.0)
+    assert estimator.statistics().token_error == pytest.approx(1.0)
+    assert estimator.statistics().service_error == pytest.approx(3.0)
+    finished(estimator, num_jobs=500)
+    assert estimator.statistics().token_error == pytest.approx(0.0, abs=0.01)
+    assert estimator.statistics().service_error == pytest.approx(0.0, abs=0.03)
+
+
+def test_what_cannot_be_learnt_from_is_not_recorded() -> None:
+    estimator = Estimator(learns=True)
+    with pytest.raises(ValueError, match="finite numbers"):
+        finished(estimator, num_jobs=1, service_s=math.nan)
+    assert estimator.statistics().num_jobs == 0
+    assert estimator.state() == Estimator().state()
+
+
+def test_a_saved_estimator_predicts_as_the_one_it_was() -> None:
+    estimator = Estimator(learns=True)
+    finished(estimator, num_jobs=70, tokens_per_s=5, service_s=1.0, language="ja")
+    again = Estimator(learns=True)
+    again.load_state(json.loads(json.dumps(estimator.state())))
+    assert again.state() == estimator.state()
+    assert again.estimate(100.0, client="a") == estimator.estimate(100.0, client="a")
+
+
+@pytest.mark.parametrize("damage", [{"version": 2}, {"kappa": None}, {"costs": {}}])
+def test_a_damaged_state_changes_nothing(damage: dict[str, object]) -> None:
+    learnt, estimator = Estimator(learns=True), Estimator(learns=True)
+    finished(learnt, num_jobs=5, tokens_per_s=5)
+    before = estimator.state()
+    for state in (learnt.state() | damage, [], None):
+        with pytest.raises(LearntStateError, match="delete or move the saved state"):
+            estimator.load_state(state)
+    assert estimator.state() == before
 
 
 def test_the_default_kappa_fits_its_source() -> None:

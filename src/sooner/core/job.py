@@ -7,6 +7,7 @@ and policies see tickets alone, so they work for any driver that can make one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Estimate", "Job", "Ticket"]
@@ -20,11 +21,14 @@ class Estimate:
         estimated_output_tokens: n̂, predicted output tokens, at least 1.
         windows: number of ≤ 30 s windows the model encodes, at least 1.
         size_s: predicted service time on one worker, seconds.
+        own_s: predicted seconds from the moment when the last of this service is given until the text is there, in
+            which the job holds nobody up: decoding in an engine that batches. 0 where a worker serves one job.
     """
 
     estimated_output_tokens: int
     windows: int
     size_s: float
+    own_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class Job:
         estimate: predicted cost of the whole upload.
         speech_s: seconds in which someone speaks, ``None`` where not measured.
         language: language code the client gave, ``None`` where it gave none.
+        client: whose job it is, as the driver knows it, never as the client says; ``None``: nobody's.
+        priority: class of the job; a lower one is served first.
     """
 
     id: str
@@ -46,6 +52,8 @@ class Job:
     estimate: Estimate
     speech_s: float | None = None
     language: str | None = None
+    client: str | None = None
+    priority: int = 0
 
     @property
     def size_s(self) -> float:
@@ -64,6 +72,12 @@ class Ticket:
         remaining_s: predicted service time still to come, seconds; ``size_s`` until the first window is done.
         served_s: seconds of service received so far.
         sequence: admission number; breaks every remaining tie, so that order never depends on ids.
+        window_s: predicted service until the job can next be put off, seconds: one window, or all that remains.
+        own_s: see ``Estimate``.
+        client: see ``Job``.
+        priority: see ``Job``.
+        allowance_s: predicted service, all workers together, that a guard still lets jobs have which came later;
+            ``None`` before a guard has promised anything.
     """
 
     id: str
@@ -72,6 +86,16 @@ class Ticket:
     remaining_s: float
     sequence: int
     served_s: float = 0.0
+    window_s: float = math.inf
+    own_s: float = 0.0
+    client: str | None = None
+    priority: int = 0
+    allowance_s: float | None = None
+
+    @property
+    def next_service_s(self) -> float:
+        """Predicted service that the job gets if it is taken now, seconds."""
+        return min(self.window_s, self.remaining_s)
 
     @property
     def waiting_since_s(self) -> float:

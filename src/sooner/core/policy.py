@@ -2,32 +2,40 @@
 
 A policy is two decisions: the order in which waiting jobs are served (it makes the queue that keeps that
 order) and the victim among running jobs when one must go. It keeps no state of its own, so one instance
-may serve any number of schedulers.
+may serve any number of schedulers; what a queue needs to know of the traffic is handed to it.
 
 - fcfs: arrival order; the baseline, and what every ASR server does today.
 - sjf: least remaining service time first. With preemption this is shortest-remaining-processing-time,
   which minimises the mean response time on one worker (Schrage 1968, https://doi.org/10.1287/opre.16.3.687).
+- srpt: the same order under its own name, which gives way between windows by definition.
 - hrrn: highest response ratio next (Brinch Hansen 1971), R = (wait + size) / size: near SJF for what has just
   arrived, but waiting raises R without limit, so nothing starves. Wait counts time *not in service*, so a
   long file that has a worker to itself keeps R = 1 and any clip that has waited at all overtakes it at the
   next window. Counting service as waiting, or dividing by what remains, both let a file near its end hold
   clips back; ``docs/design.md`` has the figures.
+- fair: arrival + c · size, a dial from fcfs (c = 0) to sjf (c without bound).
+- quantile, boost, adaptive: see their modules.
 
 Another static order is a ``StaticPolicy`` with another rank; anything else brings a queue of its own. Adding
-a policy is one ``register`` call, and every driver, flag and listing knows it.
+a policy is one ``register`` call, and every driver, flag and listing knows it. ``docs/policies/`` has a page each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from sooner.core.adaptive import AdaptivePolicy
+from sooner.core.boost import BoostPolicy
 from sooner.core.job import Ticket
+from sooner.core.quantile import QuantilePolicy
 from sooner.core.ready_queue import HeapQueue, Rank, ReadyQueue, ResponseRatioQueue
+from sooner.core.traffic import Traffic
 from sooner.errors import UnknownPolicyError
 
-__all__ = ["HrrnPolicy", "Policy", "StaticPolicy", "policies", "policy_named", "register"]
+__all__ = ["FairPolicy", "HrrnPolicy", "Policy", "StaticPolicy", "policies", "policy_named", "register"]
 
 
 class Policy(Protocol):
@@ -45,8 +53,8 @@ class Policy(Protocol):
     def preemptive(self) -> bool:
         """Whether a job that has done a window competes again with those that wait, by default."""
 
-    def make_queue(self) -> ReadyQueue:
-        """A new, empty queue in this policy's order."""
+    def make_queue(self, traffic: Traffic) -> ReadyQueue:
+        """A new, empty queue in this policy's order, which may look at ``traffic`` for its decisions."""
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
         """The running job to put off when one must go; ``None`` where nothing runs. O(running)."""
@@ -68,7 +76,7 @@ class StaticPolicy:
     rank: Rank
     preemptive: bool
 
-    def make_queue(self) -> ReadyQueue:
+    def make_queue(self, traffic: Traffic) -> ReadyQueue:
         return HeapQueue(self.rank)
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
@@ -83,11 +91,49 @@ class HrrnPolicy:
     summary: str = "highest response ratio next: short before long, but waiting counts, so nothing starves"
     preemptive: bool = True
 
-    def make_queue(self) -> ReadyQueue:
+    def make_queue(self, traffic: Traffic) -> ReadyQueue:
         return ResponseRatioQueue()
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
         return max(running, key=lambda t: (-t.response_ratio(now_s), t.arrival_s, t.sequence), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairPolicy:
+    """``arrival + c · size / capacity``: a job of size s may be overtaken for c times as long as it takes.
+
+    The key never changes, so a plain heap serves it. Only jobs that arrive within ``c · (size − theirs)`` seconds
+    after a job can overtake it, so nothing starves while the engine keeps up with small jobs.
+
+    Attributes:
+        name: see ``Policy``; with another dial it is ``fair:<c>``.
+        summary: see ``Policy``.
+        preemptive: see ``Policy``.
+        dial: c, 0 for fcfs; from about 30 on the order of sizes, where they differ.
+    """
+
+    name: str = "fair"
+    summary: str = "arrival plus ten times the size: short before long within bounds; fair:C for another dial"
+    preemptive: bool = True
+    dial: float = 10.0
+
+    def dialled(self, text: str) -> FairPolicy:
+        """The policy with another dial. Raises ``UnknownPolicyError`` where the text is no number from 0."""
+        try:
+            dial = float(text)
+        except ValueError:
+            dial = math.nan
+        if not 0 <= dial < math.inf:
+            raise UnknownPolicyError(name=f"{self.name}:{text}", known=(*_REGISTRY, "fair:C with C from 0"))
+        return replace(self, name=f"{self.name}:{dial:g}", dial=dial)
+
+    def make_queue(self, traffic: Traffic) -> ReadyQueue:
+        return HeapQueue(lambda ticket: ticket.arrival_s + self.dial * ticket.size_s / traffic.speed)
+
+    def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
+        return max(
+            running, key=lambda t: (t.arrival_s + self.dial * t.size_s, t.arrival_s, t.sequence), default=None
+        )
 
 
 _REGISTRY: dict[str, Policy] = {}
@@ -101,10 +147,16 @@ def register(policy: Policy) -> None:
 
 
 def policy_named(name: str) -> Policy:
-    """The policy registered under ``name``. Raises ``UnknownPolicyError``, which lists the known names."""
-    if name not in _REGISTRY:
+    """The policy registered under ``name``; ``fair:2`` is ``fair`` with a dial of 2.
+
+    Raises:
+        UnknownPolicyError: there is none; lists the known names.
+    """
+    base, colon, dial = name.partition(":")
+    policy = _REGISTRY.get(base)
+    if policy is None or (colon and not isinstance(policy, FairPolicy)):
         raise UnknownPolicyError(name=name, known=_REGISTRY)
-    return _REGISTRY[name]
+    return policy.dialled(dial) if colon and isinstance(policy, FairPolicy) else policy
 
 
 def policies() -> Iterable[Policy]:
@@ -129,3 +181,15 @@ register(
     )
 )
 register(HrrnPolicy())
+register(
+    StaticPolicy(
+        name="srpt",
+        summary="shortest remaining first, by windows: sjf's order by the name it has where jobs give way",
+        rank=lambda ticket: ticket.remaining_s,
+        preemptive=True,
+    )
+)
+register(FairPolicy())
+register(QuantilePolicy())
+register(BoostPolicy())
+register(AdaptivePolicy())

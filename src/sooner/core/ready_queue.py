@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from sooner.core.job import Ticket
 from sooner.errors import DuplicateJobError, UnknownJobError
 
 __all__ = ["HeapQueue", "Rank", "ReadyQueue", "ResponseRatioQueue"]
 
-Rank = Callable[[Ticket], float]
-"""A static rank: lower is served sooner. Ties go to the earlier arrival, then to the lower sequence number."""
+RankKey = float | tuple[int, float]
+Rank = Callable[[Ticket], RankKey]
+"""A rank, taken when a ticket is pushed: lower is served sooner. All are numbers, or all a class and a number.
+Ties go to the earlier arrival, then to the lower sequence number."""
 
-_Entry = tuple[float, float, int, int, Ticket]  # rank, arrival_s, sequence, push number (unique), ticket
+_Entry = tuple[Any, float, int, int, Ticket]  # rank, arrival_s, sequence, push number (unique), ticket
 
 
 class ReadyQueue(Protocol):
@@ -76,7 +78,7 @@ class _LazyHeap:
         self.live: dict[str, _Entry] = {}
         self.num_pushes = 0
 
-    def push(self, rank: float, ticket: Ticket) -> None:
+    def push(self, rank: RankKey, ticket: Ticket) -> None:
         self.num_pushes += 1
         entry = (rank, ticket.arrival_s, ticket.sequence, self.num_pushes, ticket)
         self.live[ticket.id] = entry

@@ -12,12 +12,16 @@ returning job goes to a resume list that ``next`` serves before the queue.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from sooner.core.adaptive import Switch
+from sooner.core.guard import Guard
 from sooner.core.job import Estimate, Job, Ticket
 from sooner.core.policy import Policy
+from sooner.core.waiting_line import WaitingLine
 from sooner.errors import (
     AdmissionError,
     AudioTooLongError,
@@ -28,6 +32,9 @@ from sooner.errors import (
 )
 
 __all__ = ["Limits", "QueuedJob", "Scheduler", "SchedulerStatistics"]
+
+_OUTRUN_FROM = 2.0  # times its predicted time at which a job counts as mispredicted
+_MAX_OUTRUN = 16.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +81,7 @@ class SchedulerStatistics:
 
     Attributes:
         policy: name of the policy in force.
+        order: name of the order in force: the policy's, or the one that ``adaptive`` has chosen.
         preempt: whether jobs give way at window boundaries.
         num_workers: workers the backlog is divided by.
         num_waiting: jobs in the queue, preempted ones included.
@@ -84,9 +92,11 @@ class SchedulerStatistics:
         num_finished: jobs finished.
         num_cancelled: jobs cancelled, waiting or running.
         num_preemptions: times a worker took up another job while a started one went on waiting.
+        num_switches: changes of order that ``adaptive`` made.
     """
 
     policy: str
+    order: str
     preempt: bool
     num_workers: int
     num_waiting: int
@@ -97,6 +107,7 @@ class SchedulerStatistics:
     num_finished: int
     num_cancelled: int
     num_preemptions: int
+    num_switches: int
 
 
 @dataclass(slots=True)
@@ -117,6 +128,7 @@ class Scheduler:
         limits: what to refuse.
         preempt: whether a job that has done a window competes with those that wait; ``None``: as the
             policy has it. Switching policy later keeps an explicit choice.
+        guard: bounds how long a job waits whatever the policy; ``None`` for none.
 
     Every operation is O(log n) in the waiting jobs, plus one step per distinct waiting size under hrrn.
     """
@@ -128,14 +140,14 @@ class Scheduler:
         num_workers: int,
         limits: Limits | None = None,
         preempt: bool | None = None,
+        guard: Guard | None = None,
     ) -> None:
         if num_workers < 1:
             raise ValueError(f"num_workers must be at least 1, not {num_workers}")
-        self._policy = policy
         self._preempt = preempt
         self._num_workers = num_workers
         self._limits = limits or Limits()
-        self._queue = policy.make_queue()
+        self._line = WaitingLine(policy, num_workers=num_workers, guard=guard)
         self._resume: deque[str] = deque()
         self._records: dict[str, _Record] = {}
         self._running: dict[str, _Record] = {}
@@ -150,7 +162,7 @@ class Scheduler:
     @property
     def preempts(self) -> bool:
         """Whether jobs give way at window boundaries under the policy in force."""
-        return self._policy.preemptive if self._preempt is None else self._preempt
+        return self._line.policy.preemptive if self._preempt is None else self._preempt
 
     @property
     def num_waiting(self) -> int:
@@ -191,10 +203,18 @@ class Scheduler:
             size_s=job.size_s,
             remaining_s=job.size_s if remaining is None else remaining.size_s,
             sequence=sequence,
+            window_s=self._window_s(job),
+            own_s=job.estimate.own_s,
+            client=job.client,
+            priority=job.priority,
         )
         self._records[job.id] = _Record(job, ticket)
         self._enqueue(ticket)
         return sequence
+
+    def _window_s(self, job: Job) -> float:
+        """Predicted service until the job can next be put off, seconds."""
+        return job.estimate.size_s / job.estimate.windows if self.preempts else math.inf
 
     def check_room(self) -> None:
         """Raise what ``submit`` would raise for any job now: a driver can refuse before it receives one."""
@@ -216,14 +236,14 @@ class Scheduler:
             raise
 
     def _enqueue(self, ticket: Ticket) -> None:
-        self._queue.push(ticket)
+        self._line.push(ticket)
         self._waiting_work_s += ticket.remaining_s
 
     def peek(self, now_s: float) -> Job | None:
         """The job that ``next`` would hand out at ``now_s``, left where it is; ``None`` where nothing waits."""
         if self._resume:
             return self._records[self._resume[0]].job
-        ticket = self._queue.peek(now_s)
+        ticket = self._line.peek(now_s)
         return None if ticket is None else self._records[ticket.id].job
 
     def next(self, now_s: float) -> Job | None:
@@ -231,10 +251,11 @@ class Scheduler:
         if self._resume:
             job_id = self._resume.popleft()
         else:
-            ticket = self._queue.pop(now_s)
+            ticket = self._line.pop(now_s)
             if ticket is None:
                 return None
             job_id = ticket.id
+            self._records[job_id].ticket = ticket  # with what a guard has left of its promise
             self._count_preemption(job_id)
         record = self._records[job_id]
         record.started_s = now_s
@@ -255,17 +276,28 @@ class Scheduler:
     def yield_back(self, job_id: str, *, remaining: Estimate, now_s: float) -> None:
         """Take back a running job after a window, with what remains of it. Its arrival does not change.
 
+        A job that has taken more than twice its predicted time so far is taken to go on like that: what remains is
+        scaled up, so that one whose size was far too small does not keep the priority of a short one.
+
         Raises:
             UnknownJobError: no such job is running.
         """
         record = self._leave_worker(job_id, now_s)
-        record.ticket = replace(record.ticket, remaining_s=remaining.size_s)
+        remaining_s = remaining.size_s * self._outrun(record.ticket, remaining)
+        record.ticket = replace(record.ticket, remaining_s=remaining_s, window_s=self._window_s(record.job))
         if self.preempts:
             self._returned = job_id
             self._enqueue(record.ticket)
         else:
             self._resume.append(job_id)
             self._waiting_work_s += record.ticket.remaining_s
+
+    def _outrun(self, ticket: Ticket, remaining: Estimate) -> float:
+        """How many times longer than predicted the job has taken so far; 1 below twice."""
+        predicted_s = (ticket.size_s - remaining.size_s) / self._line.traffic.speed
+        if predicted_s <= 0 or ticket.served_s < _OUTRUN_FROM * predicted_s:
+            return 1.0
+        return min(_MAX_OUTRUN, ticket.served_s / predicted_s)
 
     def _leave_worker(self, job_id: str, now_s: float) -> _Record:
         record = self._running.pop(job_id, None)
@@ -299,8 +331,8 @@ class Scheduler:
             self._returned = None
         if self._running.pop(job_id, None) is not None:
             return True
-        if job_id in self._queue:
-            self._queue.remove(job_id)
+        if job_id in self._line:
+            self._line.remove(job_id)
         else:
             self._resume.remove(job_id)
         self._take_from_backlog(record.ticket)
@@ -313,16 +345,16 @@ class Scheduler:
         place but by the new policy's own order, and running jobs go on. Jobs that were promised to run to
         their end resume first, also under a policy that preempts.
         """
-        queue = policy.make_queue()
-        for ticket in sorted(self._queue, key=lambda ticket: ticket.sequence):
-            queue.push(ticket)
-        self._policy = policy
-        self._queue = queue
+        self._line.switch_policy(policy)
+
+    def take_switches(self) -> list[Switch]:
+        """The changes of order that ``adaptive`` made since this was last asked, oldest first."""
+        return self._line.take_switches()
 
     def victim(self, now_s: float) -> Job | None:
         """The running job that the policy would put off first; ``None`` where nothing runs. O(running)."""
         running = [self._ticket_now(record, now_s) for record in self._running.values()]
-        ticket = self._policy.victim(running, now_s)
+        ticket = self._line.policy.victim(running, now_s)
         return None if ticket is None else self._records[ticket.id].job
 
     def _ticket_now(self, record: _Record, now_s: float) -> Ticket:
@@ -356,17 +388,15 @@ class Scheduler:
         return rows
 
     def _in_order_of_service(self, running: Iterable[Ticket], now_s: float) -> list[Ticket]:
-        resuming = [self._records[job_id].ticket for job_id in self._resume]
+        waiting = [self._records[job_id].ticket for job_id in self._resume] + self._line.ordered(now_s)
         if not self.preempts:
-            return resuming + self._queue.ordered(now_s)
-        contest = self._policy.make_queue()
-        for ticket in self._queue:
-            contest.push(ticket)
+            return waiting
+        rests = []
         for ticket in running:
             rest_s = ticket.remaining_s - self._worker_free_in_s(ticket)
             if rest_s > 0:
-                contest.push(replace(ticket, remaining_s=rest_s))
-        return resuming + contest.ordered(now_s)
+                rests.append(replace(ticket, remaining_s=rest_s))
+        return self._line.merged(waiting, rests, now_s)
 
     def _worker_free_in_s(self, ticket: Ticket) -> float:
         if not self.preempts:
@@ -387,7 +417,8 @@ class Scheduler:
     def statistics(self) -> SchedulerStatistics:
         """A frozen snapshot of counts and load. O(1)."""
         return SchedulerStatistics(
-            policy=self._policy.name,
+            policy=self._line.policy.name,
+            order=self._line.order,
             preempt=self.preempts,
             num_workers=self._num_workers,
             num_waiting=self.num_waiting,
@@ -398,12 +429,13 @@ class Scheduler:
             num_finished=self._num_finished,
             num_cancelled=self._num_cancelled,
             num_preemptions=self._num_preemptions,
+            num_switches=self._line.num_switches,
         )
 
     def check(self) -> None:
         """Raise ``AssertionError`` where an invariant does not hold. O(n); for tests."""
-        self._queue.check()
-        waiting = {ticket.id for ticket in self._queue}
+        self._line.check()
+        waiting = {ticket.id for ticket in self._line}
         assert waiting.isdisjoint(self._resume), "a job waits and is to resume"
         assert len(set(self._resume)) == len(self._resume), "a job is to resume twice"
         waiting.update(self._resume)

@@ -137,6 +137,7 @@ def _estimate(estimator: Estimator, windows: int, tokens: int) -> Estimate:
         estimated_output_tokens=tokens,
         windows=windows,
         size_s=estimator.size_s(windows=windows, tokens=tokens),
+        own_s=estimator.own_token_s * tokens / windows,
     )
 
 

@@ -63,6 +63,7 @@ class BatchingProfile(_Described):
         kappa: κ, tokens per second of audio, for what the trace does not tell.
         size_encode_s: what a window weighs in the size that policies order by, seconds.
         size_token_s: what a token weighs in it, seconds. 0 and 1 are the paper's order, n̂ alone.
+        own_token_s: seconds from token to token in a window that runs, for policies that look at a job's own decoding.
         max_windows_per_step: windows admitted in one step.
         max_running: windows that run at once.
         memory_blocks: blocks of KV memory, ``None`` for no bound.
@@ -78,6 +79,7 @@ class BatchingProfile(_Described):
     kappa: float = 3.0
     size_encode_s: float = 0.0
     size_token_s: float = 1.0
+    own_token_s: float = 0.0
     max_windows_per_step: int = 1
     max_running: int = 256
     memory_blocks: int | None = None
@@ -95,7 +97,12 @@ class BatchingProfile(_Described):
 
     def estimator(self) -> Estimator:
         """What the scheduler orders by."""
-        return Estimator(kappa=self.kappa, encode_s=self.size_encode_s, token_s=self.size_token_s)
+        return Estimator(
+            kappa=self.kappa,
+            encode_s=self.size_encode_s,
+            token_s=self.size_token_s,
+            own_token_s=self.own_token_s,
+        )
 
     def alone_s(self, estimate: Estimate) -> float:
         """Predicted seconds on an idle engine whose steps admit one window: what slowdown is relative to.
@@ -134,7 +141,6 @@ class WorkersProfile(_Described):
         encode_s: what encoding a window takes, seconds.
         token_s: what decoding a token takes, seconds.
         context_s: what a window takes more that goes on from another, seconds: the model reads the text so far.
-            The scheduler's sizes do not know it.
         overhead_s: what a request takes before it is queued and after it is served, seconds, without a worker.
         kappa: κ, tokens per second of audio, for what the trace does not tell.
         num_workers: windows served at once.
@@ -161,11 +167,13 @@ class WorkersProfile(_Described):
 
     def estimator(self) -> Estimator:
         """What the scheduler orders by."""
-        return Estimator(kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s)
+        return Estimator(
+            kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s, context_s=self.context_s
+        )
 
     def alone_s(self, estimate: Estimate) -> float:
         """Predicted seconds on an idle engine: what slowdown is relative to."""
-        return self.overhead_s + estimate.size_s + self.context_s * (estimate.windows - 1)
+        return self.overhead_s + estimate.size_s
 
     def num_windows(self, audio_s: float) -> int:
         """Windows that a recording takes: the last may reach over 30 s, each before it goes on by ``window_s``."""

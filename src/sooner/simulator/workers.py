@@ -70,7 +70,8 @@ def _work(
         progress=Progress(job_id, request, profile.alone_s(estimate), num_windows, tokens),
         windows_s=[window_s * _deviation(rng, profile.spread) for window_s in windows_s],
         remaining=[
-            estimator.estimate(request.audio_s - done * profile.window_s) for done in range(1, num_windows)
+            estimator.estimate(request.audio_s - done * profile.window_s, is_continued=True)
+            for done in range(1, num_windows)
         ],
     )
 

@@ -184,4 +184,6 @@ def ticket_of(request: EngineRequest, chunk: Chunk, estimator: Estimator, *, seq
             windows=chunk.windows + chunk.later_windows, tokens=chunk.tokens + chunk.later_tokens - decoded
         ),
         sequence=sequence,
+        window_s=estimator.size_s(windows=chunk.windows, tokens=chunk.tokens - decoded),
+        own_s=estimator.own_token_s * (chunk.tokens - decoded),
     )

@@ -15,12 +15,16 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
+from sooner.core.adaptive import Switch
 from sooner.core.estimator import Estimator
+from sooner.core.guard import Guard
 from sooner.core.job import Ticket
 from sooner.core.policy import Policy
+from sooner.core.waiting_line import WaitingLine
 from sooner.vllm_plugin.chunk import Chunk, EngineRequest, chunk_of, ticket_of
 
 __all__ = ["PolicyRequestQueue", "QueueObserver"]
@@ -51,17 +55,19 @@ def _timed(
 
 
 class _Upload:
-    """The waiting chunks of one upload, in order."""
+    """The waiting chunks of one upload, in order, and what is left of what a guard has promised it."""
 
-    __slots__ = ("entries", "sequence")
+    __slots__ = ("allowance_s", "entries", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
         self.entries: list[_Entry] = []
+        self.allowance_s: float | None = None
 
     def ticket(self, estimator: Estimator) -> Ticket:
         _, _, chunk, request = self.entries[0]
-        return ticket_of(request, chunk, estimator, sequence=self.sequence)
+        ticket = ticket_of(request, chunk, estimator, sequence=self.sequence)
+        return replace(ticket, allowance_s=self.allowance_s)
 
 
 class PolicyRequestQueue:
@@ -75,6 +81,7 @@ class PolicyRequestQueue:
         estimator: makes sizes of windows and tokens.
         read: what to make of a request.
         observer: see ``QueueObserver``; ``None`` to watch nothing.
+        guard: see ``Guard``; ``None`` for none.
 
     Attributes:
         now_s: the second at which the order is asked for, on the clock of the requests' ``arrival_time``. The
@@ -89,13 +96,14 @@ class PolicyRequestQueue:
         *,
         read: Callable[[EngineRequest], Chunk] = chunk_of,
         observer: QueueObserver | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.now_s = 0.0
         self.spent_ns = 0
         self._estimator = estimator
         self._read = read
         self._observer = observer
-        self._ready = policy.make_queue()
+        self._ready = WaitingLine(policy, num_workers=1, guard=guard)
         self._uploads: dict[str, _Upload] = {}
         self._upload_id_of: dict[str, str] = {}  # by request id
         self._num_added = 0
@@ -114,6 +122,15 @@ class PolicyRequestQueue:
         """Show all that waits again."""
         self._is_over = None
 
+    @property
+    def order(self) -> str:
+        """Name of the order in force: the policy's, or the one that ``adaptive`` has chosen."""
+        return self._ready.order
+
+    def take_switches(self) -> list[Switch]:
+        """The changes of order that ``adaptive`` made since this was last asked, oldest first."""
+        return self._ready.take_switches()
+
     @_timed
     def add_request(self, request: EngineRequest) -> None:
         """Let a request wait. Its arrival time is its own, whenever it comes (back)."""
@@ -123,7 +140,7 @@ class PolicyRequestQueue:
         if upload is None:
             upload = self._uploads[chunk.upload_id] = _Upload(self._num_added)
         else:
-            self._ready.remove(chunk.upload_id)
+            upload.allowance_s = self._ready.remove(chunk.upload_id).allowance_s
         insort(upload.entries, (chunk.number, self._num_added, chunk, request))
         self._upload_id_of[request.request_id] = chunk.upload_id
         ticket = upload.ticket(self._estimator)
@@ -176,6 +193,7 @@ class PolicyRequestQueue:
         _, _, chunk, request = upload.entries.pop(position)
         del self._upload_id_of[request.request_id]
         if upload.entries:
+            upload.allowance_s = ticket.allowance_s
             self._ready.push(upload.ticket(self._estimator))
         else:
             del self._uploads[ticket.id]
