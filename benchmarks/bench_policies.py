@@ -193,8 +193,8 @@ def bounds_of(scenario: Scenario, trace: Sequence[TraceRequest], seed: int) -> d
     if any(map(is_file, trace)):
         among |= {CLIPS: is_clip, FILES: is_file}
     figures = {}
-    for group, chosen in among.items():
-        bounds = lower_bounds(scenario.profile, trace, percents=(50, 90, 95, 99), seed=seed, among=chosen)
+    for group, belongs in among.items():
+        bounds = lower_bounds(scenario.profile, trace, percents=(50, 90, 95, 99), seed=seed, among=belongs)
         percentiles_s = {f"p{percent:g}_s": value_s for percent, value_s in bounds.percentiles_s.items()}
         figures[group] = percentiles_s | {"max_s": bounds.max_s, "mean_s": bounds.mean_s}
     return figures
@@ -276,9 +276,11 @@ def page(scenarios: Sequence[Scenario], cells: Cells) -> str:
         "means over seeds.",
         "The policy with the lowest figure, and its change against fcfs. Those within a thousandth share a place.",
         winners(scenarios, cells),
-        "In how many scenarios a figure is better and worse than under fcfs, as far as the 95 % interval tells; "
-        "and whom each policy costs most: the recordings whose P90 grows most, of all lengths and scenarios.",
-        payers(cells),
+        "In how many scenarios a figure is better and worse than under fcfs, as far as the 95 % interval tells:",
+        better_and_worse(cells),
+        "Whom each policy costs most: of the lengths of recordings that every run has, the one whose P90 grows "
+        "most, in the mean over the scenarios of a kind.",
+        payers(scenarios, cells),
         "## Each scenario",
         *(f"### {scenario.name}\n\n{about(scenario)}\n\n{figures_of(scenario, cells)}" for scenario in scenarios),
     ]
@@ -314,37 +316,50 @@ def winner(scenario: str, name: str, cells: Cells) -> str:
     return f"{', '.join(first)}: {of_policies[first[0]].change.value:+.0f} %"
 
 
-def payers(cells: Cells) -> str:
+def better_and_worse(cells: Cells) -> str:
     names = ("P50", "P90", "P99", "max", "mean")
-    labels = dict.fromkeys(policy for _, policy, _, _ in cells if policy not in (BASE, BOUND))
-    rows = [
-        [label, *(better_and_worse(label, name, cells) for name in names), dearest(label, cells)]
-        for label in labels
+    rows = []
+    for label in others(cells):
+        changes = [[cell.change for cell in chosen(cells, label, ALL, name)] for name in names]
+        told = [
+            f"{sum(one.high < 0 for one in several)} better, {sum(one.low > 0 for one in several)} worse"
+            for several in changes
+        ]
+        rows.append([label, f"{len(changes[0])}", *told])
+    return table(["", "scenarios", *names], rows)
+
+
+def others(cells: Cells) -> list[str]:
+    """All rows that are compared with the base."""
+    return list(dict.fromkeys(policy for _, policy, _, _ in cells if policy not in (BASE, BOUND)))
+
+
+def chosen(cells: Cells, policy: str, group: str, name: str, kind: str = "") -> list[Cell]:
+    """The cells of a policy, a group and a figure in all scenarios of a kind, or in all."""
+    return [
+        cell
+        for (scenario, *rest), cell in cells.items()
+        if rest == [policy, group, name] and scenario.startswith(kind)
     ]
-    return table(["", *names, "pays most"], rows)
 
 
-def better_and_worse(label: str, name: str, cells: Cells) -> str:
-    changes = [
-        cell.change
-        for (_, policy, group, figure), cell in cells.items()
-        if (policy, group, figure) == (label, ALL, name)
-    ]
-    num_better = sum(change.high < 0 for change in changes)
-    num_worse = sum(change.low > 0 for change in changes)
-    return f"{num_better} better, {num_worse} worse of {len(changes)}"
+def payers(scenarios: Sequence[Scenario], cells: Cells) -> str:
+    kinds = list(dict.fromkeys(scenario.name.rpartition("-")[0] for scenario in scenarios))
+    rows = [[label, *(payer(cells, label, f"{kind}-") for kind in kinds)] for label in others(cells)]
+    return table(["", *kinds], rows)
 
 
-def dearest(label: str, cells: Cells) -> str:
-    scenario, group, change = max(
-        (
-            (scenario, group, cell.change.value)
-            for (scenario, policy, group, name), cell in cells.items()
-            if policy == label and group in BUCKETS and name == "P90"
-        ),
-        key=lambda one: one[2],
-    )
-    return f"{group} in {scenario}: {change:+.0f} %" if change > 0 else "nobody"
+def payer(cells: Cells, policy: str, kind: str) -> str:
+    """Who pays most under a policy, and how much."""
+    changes = {}
+    for group in BUCKETS:
+        of_group = [cell.change.value for cell in chosen(cells, policy, group, "P90", kind)]
+        if of_group and len(of_group) == len(chosen(cells, policy, ALL, "P90", kind)):
+            changes[group] = sum(of_group) / len(of_group)
+    if not changes:
+        return ""
+    group = max(changes, key=lambda one: changes[one])
+    return f"{group}: {changes[group]:+.0f} %" if changes[group] >= 0.5 else "nobody"
 
 
 def figures_of(scenario: Scenario, cells: Cells) -> str:

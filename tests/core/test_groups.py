@@ -32,7 +32,7 @@ def sjf() -> ReadyQueue:
 
 
 def guarded(make_inner: Callable[[], ReadyQueue], guard: Guard) -> Callable[[], ReadyQueue]:
-    return lambda: GuardedQueue(make_inner(), guard, num_workers=2)
+    return lambda: GuardedQueue(make_inner(), guard, capacity=lambda: 2)
 
 
 ORDERS = [fcfs, sjf, ResponseRatioQueue]
@@ -332,10 +332,11 @@ def test_a_turn_that_is_cancelled_passes_on_at_the_latest_second_heard_of() -> N
     queue = GroupedQueue(fcfs, fcfs)
     queue.push(ticket(0, client="a"))
     queue.push(ticket(1, client="a"))
-    queue.push(ticket(2, client="b", arrival_s=2.0))
+    queue.push(ticket(2, client="c", arrival_s=2.5))
     assert queue.peek(3.0).id == "job0"
+    queue.push(ticket(3, client="b", arrival_s=2.0))  # measured longer than the others: 3.0 stays the latest
     assert queue.remove("job0") == ticket(0, client="a")
-    assert [t.id for t in queue.ordered(3.0)] == ["job2", "job1"]
+    assert [t.id for t in queue.ordered(3.0)] == ["job3", "job2", "job1"]
     assert queue.remove("job1") == ticket(1, client="a")
     queue.check()
 
@@ -350,6 +351,15 @@ def test_an_allowance_is_promised_with_the_turn_and_shown_with_the_true_arrival(
         "job1": (0.0, 3.0 + 0.5 * 2),
         "job2": (1.0, 1.0 + 0.5 * 2),
     }
+
+
+def test_a_promise_is_not_held_back_behind_a_turn() -> None:
+    queue = GroupedQueue(guarded(sjf, Guard(scale=0.0, slack_s=1.0)), sjf)
+    queue.push(ticket(0, client="a", size_s=9.0))
+    promised = replace(ticket(1, client="a", size_s=20.0), allowance_s=0.0)
+    queue.push(promised)
+    assert queue.pop(1.0) == promised
+    queue.check()
 
 
 def test_misuse_is_named_and_changes_nothing() -> None:

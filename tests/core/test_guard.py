@@ -116,7 +116,7 @@ class GuardAgainstScan(RuleBasedStateMachine):
     @initialize(make_inner=st.sampled_from(INNER), guard=guards, num_workers=st.integers(1, 3))
     def begin(self, make_inner: Callable[[], ReadyQueue], guard: Guard, num_workers: int) -> None:
         self.make_inner, self.guard, self.num_workers = make_inner, guard, num_workers
-        self.queue = GuardedQueue(make_inner(), guard, num_workers=num_workers)
+        self.queue = GuardedQueue(make_inner(), guard, capacity=lambda: num_workers)
         self.naive = NaiveGuard(make_inner, guard, num_workers)
         self.now_s = 0.0
         self.shown: Ticket | None = None
@@ -173,7 +173,7 @@ class GuardAgainstScan(RuleBasedStateMachine):
 
     @rule()
     def move_to_a_new_queue(self) -> None:
-        moved = GuardedQueue(self.make_inner(), self.guard, num_workers=self.num_workers)
+        moved = GuardedQueue(self.make_inner(), self.guard, capacity=lambda: self.num_workers)
         for waiting in self.queue:
             moved.push(waiting)
         self.queue = moved
@@ -254,7 +254,7 @@ def test_no_job_waits_longer_than_promised(
     slack_s: float,
     num_workers: int,
 ) -> None:
-    queue = GuardedQueue(make_inner(), Guard(scale=scale, slack_s=slack_s), num_workers=num_workers)
+    queue = GuardedQueue(make_inner(), Guard(scale=scale, slack_s=slack_s), capacity=lambda: num_workers)
     fates = simulate(queue, arrivals, num_workers=num_workers)
     assert len(fates) == len(arrivals)
     for fate in fates.values():
@@ -270,7 +270,7 @@ def test_without_a_guard_the_same_arrivals_break_the_promise() -> None:
     waited_s = {}
     for name, queue in {
         "bare": by_remaining(),
-        "guarded": GuardedQueue(by_remaining(), Guard(scale=1.0, slack_s=5.0), num_workers=1),
+        "guarded": GuardedQueue(by_remaining(), Guard(scale=1.0, slack_s=5.0), capacity=lambda: 1),
     }.items():
         waited_s[name] = simulate(queue, arrivals, num_workers=1)["job1"].waited_s
     assert waited_s["bare"] > 90
@@ -285,7 +285,7 @@ def test_a_wide_allowance_leaves_the_inner_order(
 ) -> None:
     bare = make_inner()
     guarded = [
-        GuardedQueue(make_inner(), guard, num_workers=1)
+        GuardedQueue(make_inner(), guard, capacity=lambda: 1)
         for guard in (Guard(scale=0.0, slack_s=1e6), Guard(max_wait_s=1e6))
     ]
     for n, (at_s, size_s) in enumerate(arrivals):
@@ -305,7 +305,7 @@ def test_a_wide_allowance_leaves_the_inner_order(
 def test_no_allowance_is_first_come_first_served_at_every_window(
     make_inner: Callable[[], ReadyQueue], guard: Guard, arrivals: list[tuple[float, float]]
 ) -> None:
-    queue = GuardedQueue(make_inner(), guard, num_workers=1)
+    queue = GuardedQueue(make_inner(), guard, capacity=lambda: 1)
     for n, (at_s, size_s) in enumerate(arrivals):
         queue.push(ticket(n, arrival_s=at_s, size_s=size_s))
     finished = []
@@ -320,7 +320,7 @@ def test_no_allowance_is_first_come_first_served_at_every_window(
 
 
 def test_each_overtaking_is_counted_and_the_due_ticket_is_served() -> None:
-    queue = GuardedQueue(by_size(), Guard(scale=0.5, slack_s=1.0), num_workers=2)
+    queue = GuardedQueue(by_size(), Guard(scale=0.5, slack_s=1.0), capacity=lambda: 2)
     queue.push(ticket(0, size_s=2.0))
     queue.push(ticket(1, size_s=60.0))  # 0.5 · 2 + 1 · 2 = 3 s
     for n in range(2, 8):
@@ -336,7 +336,7 @@ def test_each_overtaking_is_counted_and_the_due_ticket_is_served() -> None:
 
 
 def test_a_due_ticket_is_due_again_when_it_comes_back() -> None:
-    queue = GuardedQueue(by_size(), Guard(scale=0.0, slack_s=0.0), num_workers=1)
+    queue = GuardedQueue(by_size(), Guard(scale=0.0, slack_s=0.0), capacity=lambda: 1)
     queue.push(ticket(0, size_s=10.0))
     taken = queue.pop(0.0)
     queue.push(ticket(1, arrival_s=1.0, size_s=0.5, allowance_s=100.0))
@@ -345,7 +345,7 @@ def test_a_due_ticket_is_due_again_when_it_comes_back() -> None:
 
 
 def test_fixed_pop_hands_out_what_peek_showed_though_another_fell_due() -> None:
-    queue = GuardedQueue(by_size(), Guard(max_wait_s=10.0), num_workers=1)
+    queue = GuardedQueue(by_size(), Guard(max_wait_s=10.0), capacity=lambda: 1)
     queue.push(ticket(0, size_s=5.0))
     queue.push(ticket(1, arrival_s=1.0, size_s=1.0))
     queue.push(ticket(2, arrival_s=2.0, size_s=1.0))
@@ -355,7 +355,7 @@ def test_fixed_pop_hands_out_what_peek_showed_though_another_fell_due() -> None:
 
 
 def test_misuse_is_named_and_changes_nothing() -> None:
-    queue = GuardedQueue(by_size(), Guard(scale=0.0, slack_s=1.0), num_workers=1)
+    queue = GuardedQueue(by_size(), Guard(scale=0.0, slack_s=1.0), capacity=lambda: 1)
     queue.push(ticket(0))
     with pytest.raises(DuplicateJobError, match="'job0'"):
         queue.push(ticket(0))
@@ -365,10 +365,8 @@ def test_misuse_is_named_and_changes_nothing() -> None:
     assert queue.pop(0.0).id == "job0"
     assert queue.peek(0.0) is None
     assert queue.pop(0.0) is None
-    with pytest.raises(ValueError, match="num_workers"):
-        GuardedQueue(by_size(), Guard(max_wait_s=1.0), num_workers=0)
     with pytest.raises(ValueError, match="off"):
-        GuardedQueue(by_size(), Guard(), num_workers=1)
+        GuardedQueue(by_size(), Guard(), capacity=lambda: 1)
 
 
 def test_options_name_guards() -> None:
@@ -396,8 +394,8 @@ def test_half_a_guard_is_none(numbers: dict[str, float]) -> None:
 
 def test_a_guard_that_is_off_wraps_nothing() -> None:
     inner = by_size()
-    assert Guard().around(inner, num_workers=1) is inner
-    assert isinstance(Guard(max_wait_s=1.0).around(inner, num_workers=1), GuardedQueue)
+    assert Guard().around(inner, capacity=lambda: 1) is inner
+    assert isinstance(Guard(max_wait_s=1.0).around(inner, capacity=lambda: 1), GuardedQueue)
 
 
 def depth(node: _Node | None) -> int:

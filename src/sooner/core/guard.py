@@ -30,13 +30,14 @@ however often it comes back after a window. With more, W / ``num_workers`` stand
 time that J comes back, up to ``num_workers`` - 1 windows of later jobs may be under way that were taken while J
 was served: they count for nobody, and add as many w to the sum in brackets.
 
-The rule reads no clock and no measured speed: where sizes are wrong by a factor, both sides are.
+The scaled rule reads no clock: where sizes are wrong by a factor, both sides are. Of ``slack_s`` alone seconds are
+made service by the measured ``capacity`` (``num_workers`` above), which has the same factor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -101,9 +102,9 @@ class Guard:
         """Whether no job is guarded."""
         return self.max_wait_s is None and self.scale is None
 
-    def around(self, inner: ReadyQueue, *, num_workers: int) -> ReadyQueue:
-        """The queue, guarded; itself where the guard is off."""
-        return inner if self.is_off else GuardedQueue(inner, self, num_workers=num_workers)
+    def around(self, inner: ReadyQueue, *, capacity: Callable[[], float]) -> ReadyQueue:
+        """The queue, guarded; itself where the guard is off. For ``capacity`` see ``GuardedQueue``."""
+        return inner if self.is_off else GuardedQueue(inner, self, capacity=capacity)
 
 
 class _Rule(Protocol):
@@ -153,16 +154,17 @@ class _FixedRule(HeapQueue):
 class _ScaledRule:
     """The earliest ticket whose allowance is used up is due. O(log n) an operation, expected."""
 
-    def __init__(self, *, scale: float, slack_s: float) -> None:
+    def __init__(self, *, scale: float, slack_s: float, capacity: Callable[[], float]) -> None:
         self._scale = scale
-        self._slack_ns = _to_ns(slack_s)
+        self._slack_s = slack_s
+        self._capacity = capacity
         self._tickets: dict[str, Ticket] = {}
         self._allowances = AllowanceTree()
         self._work_ns = 0  # remaining service of all that waits
 
     def push(self, ticket: Ticket) -> None:
         if ticket.allowance_s is None:
-            allowance_ns = round(self._scale * self._work_ns) + self._slack_ns
+            allowance_ns = round(self._scale * self._work_ns) + _to_ns(self._slack_s * self._capacity())
         else:
             allowance_ns = _to_ns(ticket.allowance_s)
         self._tickets[ticket.id] = ticket
@@ -216,18 +218,17 @@ class GuardedQueue:
     Args:
         inner: an empty queue in a policy's order. Taking a ticket out of it must leave the order of the rest.
         guard: when a ticket is due; not one that is off.
-        num_workers: workers that the queue feeds, at least 1.
+        capacity: predicted service that the engine gives in a second, all workers together, as known when it is
+            called: their number where sizes are seconds. It turns the seconds of ``slack_s`` into service.
 
     Raises:
-        ValueError: the guard is off, or ``num_workers`` is less than 1.
+        ValueError: the guard is off.
     """
 
-    def __init__(self, inner: ReadyQueue, guard: Guard, *, num_workers: int) -> None:
-        if num_workers < 1:
-            raise ValueError(f"num_workers must be at least 1, not {num_workers}")
+    def __init__(self, inner: ReadyQueue, guard: Guard, *, capacity: Callable[[], float]) -> None:
         self._inner = inner
         self._guard = guard
-        self._num_workers = num_workers
+        self._capacity = capacity
         self._rule = self._make_rule()
         self._looked_at_s: float | None = None  # when peek last looked; None: the queue changed since
 
@@ -237,7 +238,7 @@ class GuardedQueue:
             return _FixedRule(guard.max_wait_s)
         if guard.scale is None or guard.slack_s is None:
             raise ValueError("the guard is off; use the inner queue as it is")
-        return _ScaledRule(scale=guard.scale, slack_s=guard.slack_s * self._num_workers)
+        return _ScaledRule(scale=guard.scale, slack_s=guard.slack_s, capacity=self._capacity)
 
     def push(self, ticket: Ticket) -> None:
         self._inner.push(ticket)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from sooner.core.adaptive import AdaptivePolicy, Controller, Switch
 from sooner.core.groups import GroupedQueue
-from sooner.core.guard import Guard, GuardedQueue
+from sooner.core.guard import Guard
 from sooner.core.job import Ticket
 from sooner.core.policy import Policy, policy_named
 from sooner.core.ready_queue import ReadyQueue
@@ -40,8 +40,7 @@ class WaitingLine:
     def __init__(self, policy: Policy, *, num_workers: int, guard: Guard | None = None) -> None:
         self.traffic = Traffic(num_workers=num_workers)
         self.num_switches = 0
-        self._num_workers = num_workers
-        self._guard = guard
+        self._guard = guard or Guard()
         self._switches: list[Switch] = []
         self._last_sequence = 0
         self._now_s = 0.0
@@ -77,8 +76,7 @@ class WaitingLine:
         return self._order.make_queue(self.traffic)
 
     def _make_contest(self) -> ReadyQueue:
-        queue = self._make_order_queue()
-        return queue if self._guard is None else GuardedQueue(queue, self._guard, num_workers=self._num_workers)
+        return self._guard.around(self._make_order_queue(), capacity=lambda: self.traffic.capacity)
 
     def _refill(self) -> None:
         """Move all that waits into a queue of the order in force, as if it had come in sequence."""

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sooner.core.estimator import WINDOW_S, Estimator
+from sooner.core.guard import Guard
 from sooner.core.job import Estimate, Job, Ticket
 from sooner.core.latency import LatencyRecord
 from sooner.core.policy import Policy
@@ -35,14 +36,19 @@ __all__ = ["serve_by_batching"]
 
 
 def serve_by_batching(
-    trace: Iterable[TraceRequest], policy: Policy, profile: BatchingProfile, *, limits: Limits | None = None
+    trace: Iterable[TraceRequest],
+    policy: Policy,
+    profile: BatchingProfile,
+    *,
+    limits: Limits | None = None,
+    guard: Guard | None = None,
 ) -> Iterator[LatencyRecord | Failure]:
     """Serve a trace, which comes in order of arrival, and yield each request as it ends.
 
     Steps in which nobody waits are taken together up to the next arrival or end. O(log running) an admission
     beside the scheduler; with bounded memory O(running) a step.
     """
-    engine = _BatchingEngine(policy, profile, limits)
+    engine = _BatchingEngine(policy, profile, limits, guard)
     estimator = profile.estimator()
     uploads = (_upload(f"{number}", request, profile, estimator) for number, request in enumerate(trace))
     upcoming = next(uploads, None)
@@ -161,9 +167,11 @@ def _upload(name: str, request: TraceRequest, profile: BatchingProfile, estimato
 class _BatchingEngine:
     """What waits, what runs, and the steps made so far."""
 
-    def __init__(self, policy: Policy, profile: BatchingProfile, limits: Limits | None) -> None:
+    def __init__(
+        self, policy: Policy, profile: BatchingProfile, limits: Limits | None, guard: Guard | None
+    ) -> None:
         self._policy = policy
-        self._scheduler = Scheduler(policy, num_workers=1, limits=limits)
+        self._scheduler = Scheduler(policy, num_workers=1, limits=limits, guard=guard)
         self._profile = profile
         self._estimator = profile.estimator()
         self._queued: dict[str, _Window] = {}  # the first waiting window of each upload

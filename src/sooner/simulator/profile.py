@@ -63,7 +63,7 @@ class BatchingProfile(_Described):
         kappa: κ, tokens per second of audio, for what the trace does not tell.
         size_encode_s: what a window weighs in the size that policies order by, seconds.
         size_token_s: what a token weighs in it, seconds. 0 and 1 are the paper's order, n̂ alone.
-        own_token_s: seconds from token to token in a window that runs, for policies that look at a job's own decoding.
+        own_token_s: seconds from token to token in a window that runs; policies may look at a job's own decoding.
         max_windows_per_step: windows admitted in one step.
         max_running: windows that run at once.
         memory_blocks: blocks of KV memory, ``None`` for no bound.
@@ -167,9 +167,7 @@ class WorkersProfile(_Described):
 
     def estimator(self) -> Estimator:
         """What the scheduler orders by."""
-        return Estimator(
-            kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s, context_s=self.context_s
-        )
+        return Estimator(kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s, context_s=self.context_s)
 
     def alone_s(self, estimate: Estimate) -> float:
         """Predicted seconds on an idle engine: what slowdown is relative to."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from sooner import __version__
+from sooner.core.guard import Guard
 from sooner.core.latency import LatencyRecord
 from sooner.core.policy import policy_named
 from sooner.core.scheduler import Limits, Scheduler
@@ -20,13 +21,14 @@ from sooner.workload.trace import TraceRequest, mean_rate_per_s
 __all__ = ["capacity_per_s", "simulate"]
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  one keyword for each thing that may differ between two simulations
     profile: Profile,
     trace: Sequence[TraceRequest],
     *,
     policy: str,
     preempt: bool | None = None,
     max_queue: int | None = None,
+    guard: Guard | None = None,
     seed: int = 0,
 ) -> Run:
     """Play ``trace`` against the scheduler in virtual time. Equal arguments, equal results.
@@ -37,6 +39,7 @@ def simulate(
         policy: name of the policy.
         preempt: whether jobs give way between windows; ``None``: as the policy has it.
         max_queue: uploads that may wait, as ``sooner serve --max-queue``; more are refused. ``None``: any number.
+        guard: bounds how long a request waits, whatever the policy; ``None`` for none.
         seed: of the deviations of a window's time from what is predicted.
 
     Raises:
@@ -47,12 +50,12 @@ def simulate(
     limits = Limits(max_waiting=max_queue or sys.maxsize, max_audio_s=math.inf)
     served: Iterator[LatencyRecord | Failure]
     if isinstance(profile, WorkersProfile):
-        scheduler = Scheduler(order, num_workers=profile.num_workers, preempt=preempt, limits=limits)
+        scheduler = Scheduler(order, num_workers=profile.num_workers, preempt=preempt, limits=limits, guard=guard)
         works = works_of(trace, profile, seed=seed)
         served = serve_by_workers(works, scheduler, num_workers=profile.num_workers)
         preempt = scheduler.preempts
     elif preempt is None:
-        served = serve_by_batching(trace, order, profile, limits=limits)
+        served = serve_by_batching(trace, order, profile, limits=limits, guard=guard)
     else:
         raise ConfigurationError(f"{profile.name} batches: what it has started is not put off; leave preempt out")
     ended = list(served)
