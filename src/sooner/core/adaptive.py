@@ -2,9 +2,9 @@
 
 No order is best everywhere. With nothing waiting, arrival order is as good as any and surprises nobody. Where
 sizes differ widely (files among clips) short before long is nearly free. Where they are alike, an order can only
-move waiting from one job to another: worth it in overload, where half of the jobs can be spared a queue that grows,
-and hardly below. So the controller looks at how much waits, how sizes differ and what load arrives, and, where
-goals are given, at what recent jobs have suffered.
+move waiting from one job to another: worth it in overload, where half of the jobs can be spared a queue that
+grows, and hardly below. So the controller looks at how much waits, how sizes differ and what load arrives, and,
+where goals are given, at what recent jobs have suffered.
 
 It decides; whoever owns the queue (``WaitingLine``) changes it, with all that waits, its arrivals and promises.
 """
