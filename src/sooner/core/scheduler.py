@@ -174,6 +174,14 @@ class Scheduler:
         """Predicted service of all waiting jobs, per worker, seconds."""
         return self._waiting_work_s / self._num_workers
 
+    @property
+    def load(self) -> float | None:
+        """ρ as measured: predicted service that arrives in a second over what is served when all are busy.
+
+        ``None`` before the second arrival.
+        """
+        return self._line.traffic.load
+
     def is_running(self, job_id: str) -> bool:
         """Whether a worker has this job now."""
         return job_id in self._running

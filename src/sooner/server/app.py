@@ -12,12 +12,14 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from sooner.core.policy import policy_named
+from sooner.core.guard import Guard
 from sooner.core.scheduler import Limits, Scheduler
 from sooner.engines.base import Engine
 from sooner.engines.models import find_model
 from sooner.engines.whisper import WhisperEngine, resolve_device
 from sooner.server.errors import install_error_handlers
+from sooner.server.learned import LearnedFile
+from sooner.server.metrics import ServiceMetrics
 from sooner.server.options import ServeOptions
 from sooner.server.records import RecordLog, header_of
 from sooner.server.routes import Service, router
@@ -77,9 +79,13 @@ def make_app(
         try:
             service = _make_service(options, engine, num_workers, clock, on_window, records)
             app.state.service = service
+            saving = asyncio.create_task(service.learned.save_often()) if service.learned is not None else None
             try:
                 yield
             finally:
+                if saving is not None:
+                    saving.cancel()  # it saves once more
+                    await asyncio.wait((saving,))
                 await service.dispatcher.close(grace_s=0.0)  # ``Server`` gave the grace before this
                 service.prober.close()
                 service.intake.close()
@@ -113,6 +119,10 @@ def _make_service(
     records: RecordLog | None,
 ) -> Service:
     scheduler = _make_scheduler(options, num_workers)
+    estimator = options.make_estimator()
+    learned = None
+    if options.learned is not None:
+        learned = LearnedFile(options.learned, estimator, model_id=engine.model_id)
     return Service(
         engine=engine,
         intake=Intake(
@@ -130,22 +140,25 @@ def _make_service(
         dispatcher=Dispatcher(
             engine=engine,
             scheduler=scheduler,
-            estimator=options.make_estimator(),
+            estimator=estimator,
             clock=clock,
             num_workers=num_workers,
             on_window=on_window,
         ),
         clock=clock,
         records=records,
+        learned=learned,
+        metrics=ServiceMetrics(scheduler, estimator),
         started_at_s=int(time.time()),
     )
 
 
 def _make_scheduler(options: ServeOptions, num_workers: int) -> Scheduler:
     return Scheduler(
-        policy_named(options.policy),
+        options.make_policy(),
         num_workers=num_workers,
         preempt=options.preempt,
+        guard=Guard.parse(options.guard),
         limits=Limits(
             max_waiting=options.max_queue,
             max_audio_s=options.max_audio_s,

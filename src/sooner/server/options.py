@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from sooner.core.adaptive import AdaptivePolicy, Goals
 from sooner.core.estimator import Estimator
-from sooner.core.policy import policy_named
+from sooner.core.guard import Guard
+from sooner.core.policy import Policy, policy_named
 from sooner.errors import ConfigurationError
 from sooner.evidence.machine import num_cores
 
@@ -35,9 +37,17 @@ class ServeOptions:
         the bundled tiny.en.
     policy
         Scheduling policy; `sooner policies` lists them.
+    guard
+        How long an upload may be put off whatever the policy: off, fixed:SECONDS, or scaled:E,D for at most 1 + E
+        times as long as first come first served would take, and D seconds.
+    goal_short_p90_s
+        For the policy adaptive: what nine in ten of the shorter half should have from arrival to text, seconds.
+        Default: no such goal.
+    goal_all_p99_s
+        For the policy adaptive: what 99 in 100 of all should have, seconds. Default: no such goal.
     preempt
-        Let shorter jobs overtake at each 30-second window. Default: as the policy has it (yes for sjf and
-        hrrn); --no-preempt runs every job to its end.
+        Let shorter jobs overtake at each 30-second window. Default: as the policy has it (no for fcfs, yes for
+        all others); --no-preempt runs every job to its end.
     workers
         Windows decoded at once, one thread each. Default: the number of cores; 1 on a GPU.
     kappa
@@ -46,6 +56,12 @@ class ServeOptions:
         Seconds to encode one window, for size estimates.
     token_s
         Seconds to decode one token, for size estimates.
+    context_s
+        Seconds that a window takes more which goes on from another, for size estimates.
+    learn
+        Follow what jobs really take: kappa by language, and the three costs. --no-learn keeps the numbers given.
+    learned
+        A file that keeps what was learnt over a restart. Default: it is forgotten.
     host
         Address to listen on.
     port
@@ -80,12 +96,18 @@ class ServeOptions:
     """
 
     model: str | None = None
-    policy: str = "hrrn"
+    policy: str = "adaptive"
+    guard: str = "scaled:5,120"
+    goal_short_p90_s: float | None = None
+    goal_all_p99_s: float | None = None
     preempt: bool | None = None
     workers: int | None = None
     kappa: float = 3.0
     encode_s: float = 0.4
     token_s: float = 0.0065
+    context_s: float = 0.35
+    learn: bool = True
+    learned: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     max_queue: int = 1000
@@ -103,9 +125,12 @@ class ServeOptions:
     beam_size: int = 5
 
     def __post_init__(self) -> None:
-        policy_named(self.policy)
+        self.make_policy()
+        Guard.parse(self.guard)
         at_least: dict[str, tuple[float | None, float]] = {
             "workers": (self.workers, 1),
+            "goal_short_p90_s": (self.goal_short_p90_s, 0.001),
+            "goal_all_p99_s": (self.goal_all_p99_s, 0.001),
             "port": (self.port, 0),
             "max_queue": (self.max_queue, 1),
             "max_audio_s": (self.max_audio_s, 1),
@@ -122,14 +147,38 @@ class ServeOptions:
             raise ConfigurationError(f"--port must be at most 65535, not {self.port}")
         if self.spool_dir is not None and not self.spool_dir.is_dir():
             raise ConfigurationError(f"--spool-dir {self.spool_dir} is not a folder")
-        if self.records is not None and (self.records.is_dir() or not self.records.parent.is_dir()):
-            raise ConfigurationError(f"--records {self.records} must be a file in a folder that is there")
+        for name, path in (("--records", self.records), ("--learned", self.learned)):
+            if path is not None and (path.is_dir() or not path.parent.is_dir()):
+                raise ConfigurationError(f"{name} {path} must be a file in a folder that is there")
+        if self.learned is not None and not self.learn:
+            raise ConfigurationError("--learned keeps what is learnt, and --no-learn learns nothing: drop one")
         self.make_estimator()
+
+    def make_policy(self) -> Policy:
+        """The policy, with the goals where it has any.
+
+        Raises:
+            UnknownPolicyError: there is no such policy.
+            ConfigurationError: goals are given for another policy than adaptive.
+        """
+        policy = policy_named(self.policy)
+        goals = Goals(short_p90_s=self.goal_short_p90_s, all_p99_s=self.goal_all_p99_s)
+        if goals == Goals():
+            return policy
+        if not isinstance(policy, AdaptivePolicy):
+            raise ConfigurationError(f"goals are for --policy adaptive, and this is {policy.name}: drop one")
+        return replace(policy, goals=goals)
 
     def make_estimator(self) -> Estimator:
         """The estimator with these costs. Raises ``ConfigurationError`` where they make no sense."""
         try:
-            return Estimator(kappa=self.kappa, encode_s=self.encode_s, token_s=self.token_s)
+            return Estimator(
+                kappa=self.kappa,
+                encode_s=self.encode_s,
+                token_s=self.token_s,
+                context_s=self.context_s,
+                learns=self.learn,
+            )
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
 

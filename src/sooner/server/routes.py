@@ -16,6 +16,8 @@ from starlette.requests import ClientDisconnect
 from sooner.audio.probe import Audio
 from sooner.engines.base import Engine
 from sooner.errors import InvalidParameterError, ModelNotFoundError, ServiceClosedError
+from sooner.server.learned import LearnedFile
+from sooner.server.metrics import ServiceMetrics
 from sooner.server.parameters import ANY_MODEL, Parameters, parse_parameters
 from sooner.server.records import RecordLog, failure_of, record_of
 from sooner.server.responses import queue_body, transcript_response
@@ -42,6 +44,8 @@ class Service:
     dispatcher: Dispatcher
     clock: Clock
     records: RecordLog | None
+    learned: LearnedFile | None
+    metrics: ServiceMetrics
     started_at_s: int
 
 
@@ -180,6 +184,13 @@ async def show_queue(request: Request) -> dict[str, object]:
         scheduler.forecast(service.clock.now_s()),
         num_arriving=service.intake.num_arriving,
     )
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Queue, order and estimates, as Prometheus reads them."""
+    body, media_type = _service(request).metrics.exposition()
+    return Response(body, media_type=media_type)
 
 
 @router.api_route("/health", methods=["GET", "HEAD"])

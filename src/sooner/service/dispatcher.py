@@ -157,7 +157,7 @@ class Dispatcher:
             id=job_id,
             arrival_s=self._clock.now_s(),
             audio_s=audio.audio_s,
-            estimate=self._estimator.estimate(audio.audio_s),
+            estimate=self._estimator.estimate(audio.audio_s, language=language),
             language=language,
         )
         self.scheduler.submit(job)
@@ -172,7 +172,7 @@ class Dispatcher:
             now_s = self._clock.now_s()
             job = self.scheduler.next(now_s)
             if job is None:
-                return
+                break
             work = self._works[job.id]
             if work.started_s is None:
                 work.started_s = now_s
@@ -180,6 +180,8 @@ class Dispatcher:
             task = asyncio.get_running_loop().create_task(self._run_window(work, now_s))
             self._windows.add(task)
             task.add_done_callback(self._windows.discard)
+        for switch in self.scheduler.take_switches():
+            _log.info("order %s instead of %s: %s", switch.after, switch.before, switch.reason)
 
     async def _run_window(self, work: _Work, started_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -208,11 +210,19 @@ class Dispatcher:
         work.num_tokens += window.num_tokens
         work.num_windows += 1
         if not window.done:
-            remaining = self._estimator.estimate(work.job.audio_s - window.position_s)
+            remaining = self._estimator.estimate(
+                work.job.audio_s - window.position_s, language=work.job.language, is_continued=True
+            )
             self.scheduler.yield_back(work.job.id, remaining=remaining, now_s=now_s)
             return
         service_s = self.scheduler.finish(work.job.id, now_s=now_s)
-        self._estimator.observe(work.job, tokens=work.num_tokens, service_s=service_s)
+        self._estimator.observe(
+            work.job,
+            tokens=work.num_tokens,
+            service_s=service_s,
+            num_windows=work.num_windows,
+            language=window.language,
+        )
         del self._works[work.job.id]
         work.release()
         assert work.started_s is not None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sooner.core.estimator import WINDOW_S, Estimator
@@ -36,21 +36,27 @@ __all__ = ["serve_by_batching"]
 
 
 def serve_by_batching(
-    trace: Iterable[TraceRequest],
+    trace: Sequence[TraceRequest],
     policy: Policy,
     profile: BatchingProfile,
     *,
     limits: Limits | None = None,
     guard: Guard | None = None,
+    size_factors: Sequence[float] | None = None,
 ) -> Iterator[LatencyRecord | Failure]:
     """Serve a trace, which comes in order of arrival, and yield each request as it ends.
+
+    ``size_factors``, of which see ``sooner.simulator.simulate.simulate``, scale n̂ here: an encoder pass is known.
 
     Steps in which nobody waits are taken together up to the next arrival or end. O(log running) an admission
     beside the scheduler; with bounded memory O(running) a step.
     """
     engine = _BatchingEngine(policy, profile, limits, guard)
     estimator = profile.estimator()
-    uploads = (_upload(f"{number}", request, profile, estimator) for number, request in enumerate(trace))
+    factors = [1.0] * len(trace) if size_factors is None else size_factors
+    uploads = (
+        _upload(f"{number}", request, profile, estimator, factors[number]) for number, request in enumerate(trace)
+    )
     upcoming = next(uploads, None)
     now_s = 0.0
     while upcoming is not None or engine.is_busy:
@@ -147,16 +153,18 @@ def _estimate(estimator: Estimator, windows: int, tokens: int) -> Estimate:
     )
 
 
-def _upload(name: str, request: TraceRequest, profile: BatchingProfile, estimator: Estimator) -> _Upload:
+def _upload(
+    name: str, request: TraceRequest, profile: BatchingProfile, estimator: Estimator, size_factor: float
+) -> _Upload:
     """The upload with its windows: true tokens in even shares, predicted ones by each window's length."""
     num = profile.num_windows(request.audio_s)
     lengths_s = [min(WINDOW_S, request.audio_s - WINDOW_S * number) for number in range(num)]
-    predicted = [estimator.estimate(length_s).estimated_output_tokens for length_s in lengths_s]
-    total = sum(predicted)
-    tokens = total if request.num_tokens is None else request.num_tokens
-    alone_s = profile.alone_s(_estimate(estimator, num, total))
-    upload = _Upload(Progress(name, request, alone_s, num, tokens), total)
-    later = total
+    right = [estimator.estimate(length_s).estimated_output_tokens for length_s in lengths_s]
+    tokens = sum(right) if request.num_tokens is None else request.num_tokens
+    alone_s = profile.alone_s(_estimate(estimator, num, sum(right)))
+    predicted = [max(1, round(n * size_factor)) for n in right]
+    later = sum(predicted)
+    upload = _Upload(Progress(name, request, alone_s, num, tokens), later)
     for number in range(num):
         later -= predicted[number]
         share = tokens * (number + 1) // num - tokens * number // num
@@ -201,6 +209,7 @@ class _BatchingEngine:
             audio_s=request.audio_s,
             estimate=whole,
             language=request.language,
+            client=request.client,
         )
         upload.sequence = self._scheduler.submit(job, remaining=None if is_new else rest, sequence=upload.sequence)
         self._queued[window.id] = window

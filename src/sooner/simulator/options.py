@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from sooner.core.guard import Guard
 from sooner.core.policy import policies, policy_named
 from sooner.errors import ConfigurationError
 from sooner.simulator.goal import Goal
@@ -91,13 +92,16 @@ class EngineOptions:
         An engine profile: the name of one that ships (`sooner profiles` lists them) or a file that `sooner
         calibrate` wrote.
     policies
-        Policies, with commas between them. Default: all.
+        Policies, with commas between them; fair:C is fair with another dial. Default: all.
     preempt
         Let shorter jobs overtake at each 30-second window of an engine of workers. Default: as each policy has it.
     workers
         Windows served at once by an engine of workers. Default: the profile's.
     max_queue
         Uploads that may wait at one server; more are refused. Default: any number.
+    guard
+        Bound how long a request waits, whatever the policy: off, fixed:SECONDS or scaled:EPSILON,DELTA_S. Default:
+        off, which compares the orders themselves; sooner serve guards unless told otherwise.
     """
 
     profile: str = "embedded-tiny"
@@ -105,17 +109,24 @@ class EngineOptions:
     preempt: bool | None = None
     workers: int | None = None
     max_queue: int | None = None
+    guard: str = "off"
 
     def __post_init__(self) -> None:
         for name, value in (("--workers", self.workers), ("--max-queue", self.max_queue)):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {value}")
         policy_list(self.policies)
+        Guard.parse(self.guard)
 
     @property
     def policy_names(self) -> list[str]:
         """The policies."""
         return policy_list(self.policies)
+
+    @property
+    def queue_guard(self) -> Guard:
+        """What bounds the waits."""
+        return Guard.parse(self.guard)
 
     def load_profile(self) -> Profile:
         """The profile, with ``workers`` workers where they are given.

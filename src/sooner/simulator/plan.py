@@ -87,6 +87,7 @@ class _Candidate:
                 policy=self.policy,
                 preempt=self.engine.preempt,
                 max_queue=self.engine.max_queue,
+                guard=self.engine.queue_guard,
                 seed=seed * num_replicas + index,
             )
             records.extend(run.records)

@@ -54,7 +54,9 @@ def run_simulate(engine: EngineOptions, options: SimulateOptions, workload: Work
         options.out.mkdir(parents=True, exist_ok=True)
     table = _empty_table(f"E2E in seconds: {describe(workload)}; {profile.name}")
     rows = list(_rows(profile, options, workload))
-    about = {"workload": describe(workload), "commit": source_commit()}
+    about: dict[str, Any] = {"workload": describe(workload), "commit": source_commit()}
+    if not engine.queue_guard.is_off:
+        about["notes"] = {"guard": engine.guard}
     if options.save_trace is not None:
         write_trace(options.save_trace, next(iter(rows[0].traces.values())))
     cells = [(row, policy) for row in rows for policy in engine.policy_names]
@@ -62,7 +64,8 @@ def run_simulate(engine: EngineOptions, options: SimulateOptions, workload: Work
         runs = [_run(profile, row, policy, engine, about, seed) for seed in row.traces]
         table.add_row(row.label, policy, *_figures(runs))
         if options.out is not None:
-            write_runs(options.out / f"{policy}-{row.label.replace(' ', '-')}.jsonl", runs)
+            name = f"{policy}-{row.label}".replace(" ", "-").replace(":", "-")
+            write_runs(options.out / f"{name}.jsonl", runs)
     console.print(table)
     if options.out is not None:
         console.print(f"Runs: {options.out}. See them with: sooner report {options.out}")
@@ -107,6 +110,7 @@ def _run(
         policy=policy,
         preempt=engine.preempt,
         max_queue=engine.max_queue,
+        guard=engine.queue_guard,
         seed=seed,
     )
     header = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +19,7 @@ from sooner.simulator.profile import Profile, WorkersProfile
 from sooner.simulator.workers import serve_by_workers, works_of
 from sooner.workload.trace import TraceRequest, mean_rate_per_s
 
-__all__ = ["capacity_per_s", "simulate"]
+__all__ = ["capacity_per_s", "log_uniform_factors", "simulate"]
 
 
 def simulate(  # noqa: PLR0913  one keyword for each thing that may differ between two simulations
@@ -29,6 +30,7 @@ def simulate(  # noqa: PLR0913  one keyword for each thing that may differ betwe
     preempt: bool | None = None,
     max_queue: int | None = None,
     guard: Guard | None = None,
+    size_factors: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Run:
     """Play ``trace`` against the scheduler in virtual time. Equal arguments, equal results.
@@ -40,27 +42,42 @@ def simulate(  # noqa: PLR0913  one keyword for each thing that may differ betwe
         preempt: whether jobs give way between windows; ``None``: as the policy has it.
         max_queue: uploads that may wait, as ``sooner serve --max-queue``; more are refused. ``None``: any number.
         guard: bounds how long a request waits, whatever the policy; ``None`` for none.
+        size_factors: for each request, what its predicted size is multiplied by; what it takes stays. The records'
+            own sizes, which slowdowns are relative to, stay too. ``None``: the sizes are as predicted.
         seed: of the deviations of a window's time from what is predicted.
 
     Raises:
+        ValueError: there are more or fewer size factors than requests.
         UnknownPolicyError: there is no such policy.
         ConfigurationError: ``preempt`` is given for an engine that batches, which has no such choice.
     """
     order = policy_named(policy)
+    if size_factors is not None and len(size_factors) != len(trace):
+        raise ValueError(f"{len(size_factors)} size factors for {len(trace)} requests")
     limits = Limits(max_waiting=max_queue or sys.maxsize, max_audio_s=math.inf)
     served: Iterator[LatencyRecord | Failure]
     if isinstance(profile, WorkersProfile):
         scheduler = Scheduler(order, num_workers=profile.num_workers, preempt=preempt, limits=limits, guard=guard)
-        works = works_of(trace, profile, seed=seed)
+        works = works_of(trace, profile, seed=seed, size_factors=size_factors)
         served = serve_by_workers(works, scheduler, num_workers=profile.num_workers)
         preempt = scheduler.preempts
     elif preempt is None:
-        served = serve_by_batching(trace, order, profile, limits=limits, guard=guard)
+        served = serve_by_batching(trace, order, profile, limits=limits, guard=guard, size_factors=size_factors)
     else:
         raise ConfigurationError(f"{profile.name} batches: what it has started is not put off; leave preempt out")
     ended = list(served)
     ended.sort(key=lambda request: int(request.id))  # the order of the trace, whatever the policy's
-    header = RunHeader(
+    return Run(
+        header=_header(profile, trace, policy, preempt, seed),
+        records=tuple(one for one in ended if isinstance(one, LatencyRecord)),
+        failures=tuple(one for one in ended if isinstance(one, Failure)),
+    )
+
+
+def _header(
+    profile: Profile, trace: Sequence[TraceRequest], policy: str, preempt: bool | None, seed: int
+) -> RunHeader:
+    return RunHeader(
         source="simulator",
         policy=policy,
         preempt=preempt,
@@ -74,11 +91,12 @@ def simulate(  # noqa: PLR0913  one keyword for each thing that may differ betwe
         hardware=f"simulated: {profile.hardware}",
         version=__version__,
     )
-    return Run(
-        header=header,
-        records=tuple(one for one in ended if isinstance(one, LatencyRecord)),
-        failures=tuple(one for one in ended if isinstance(one, Failure)),
-    )
+
+
+def log_uniform_factors(count: int, *, most: float, seed: int) -> list[float]:
+    """Size factors from 1 / ``most`` to ``most``, half of them too small. Equal arguments, equal factors."""
+    rng = random.Random(f"size factors {seed}")
+    return [most ** rng.uniform(-1.0, 1.0) for _ in range(count)]
 
 
 def capacity_per_s(profile: Profile, trace: Sequence[TraceRequest]) -> float:

@@ -11,7 +11,7 @@ import heapq
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sooner.core.estimator import Estimator
 from sooner.core.job import Estimate, Job
@@ -43,12 +43,40 @@ class Work:
     remaining: Sequence[Estimate]
 
 
-def works_of(trace: Iterable[TraceRequest], profile: WorkersProfile, *, seed: int) -> Iterator[Work]:
-    """What each request of ``trace`` takes on the profile's engine. Equal seeds, equal durations."""
+def works_of(
+    trace: Sequence[TraceRequest],
+    profile: WorkersProfile,
+    *,
+    seed: int,
+    size_factors: Sequence[float] | None = None,
+) -> Iterator[Work]:
+    """What each request of ``trace`` takes on the profile's engine. Equal seeds, equal durations.
+
+    ``size_factors``: see ``sooner.simulator.simulate.simulate``.
+    """
     rng = random.Random(seed)
     estimator = profile.estimator()
     for number, request in enumerate(trace):
-        yield _work(f"{number}", request, profile, estimator, rng)
+        work = _work(f"{number}", request, profile, estimator, rng)
+        yield work if size_factors is None else _mispredicted(work, size_factors[number])
+
+
+def _mispredicted(work: Work, factor: float) -> Work:
+    """The same work with every prediction of it ``factor`` times as large."""
+    return replace(
+        work,
+        job=replace(work.job, estimate=_scaled(work.job.estimate, factor)),
+        remaining=[_scaled(estimate, factor) for estimate in work.remaining],
+    )
+
+
+def _scaled(estimate: Estimate, factor: float) -> Estimate:
+    return replace(
+        estimate,
+        estimated_output_tokens=max(1, round(estimate.estimated_output_tokens * factor)),
+        size_s=estimate.size_s * factor,
+        own_s=estimate.own_s * factor,
+    )
 
 
 def _work(
@@ -66,6 +94,7 @@ def _work(
             audio_s=request.audio_s,
             estimate=estimate,
             language=request.language,
+            client=request.client,
         ),
         progress=Progress(job_id, request, profile.alone_s(estimate), num_windows, tokens),
         windows_s=[window_s * _deviation(rng, profile.spread) for window_s in windows_s],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sooner.core.estimator import Estimator
+from sooner.core.guard import Guard
 from sooner.core.policy import policies
 from sooner.errors import ConfigurationError, UnknownPolicyError
 
@@ -38,7 +39,10 @@ class PluginConfig:
             the two matters for the order. Default: 33 ms, as in a step model of whisper-large-v3 on an A100.
         token_s: cost of decoding one token, seconds. Default, same model: 14 ms a step shared by 16
             sequences, plus 0.3 ms for each.
+        own_token_s: seconds from token to token of a running request, which hold nobody up: some policies let a
+            long text begin earlier for it. Default, same model: a step that ten requests share.
         paper_faithful: sizes are n̂ alone, as in the paper, whatever ``encode_s`` and ``token_s`` say.
+        guard: how long an upload may be put off whatever the policy, as ``Guard.parse`` reads it.
         policy: the policy, for ``--scheduler-cls``, where ``--scheduling-policy`` cannot name it.
         journal_path: where the scheduler writes what its queue did, one JSON object a line; off by default.
 
@@ -49,17 +53,21 @@ class PluginConfig:
     kappa: float = 3.0
     encode_s: float = 0.033
     token_s: float = 0.0012
+    own_token_s: float = 0.017
     paper_faithful: bool = False
+    guard: str = "scaled:5,120"
     policy: str | None = None
     journal_path: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("kappa", "encode_s", "token_s"):
+        for name in ("kappa", "encode_s", "token_s", "own_token_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigurationError(f"additional_config: sooner.{name} must be a number, not {value!r}")
         if not isinstance(self.paper_faithful, bool):
             raise ConfigurationError("additional_config: sooner.paper_faithful must be true or false")
+        if not isinstance(self.guard, str):
+            raise ConfigurationError("additional_config: sooner.guard must be text")
         for name in ("policy", "journal_path"):
             if not isinstance(getattr(self, name), str | None):
                 raise ConfigurationError(f"additional_config: sooner.{name} must be text")
@@ -68,6 +76,7 @@ class PluginConfig:
         if self.journal_path is not None and not Path(self.journal_path).parent.is_dir():
             raise ConfigurationError(f"additional_config: sooner.journal_path {self.journal_path!r} has no folder")
         self.estimator()
+        self.make_guard()
 
     @classmethod
     def of(cls, vllm_config: Any) -> PluginConfig:
@@ -88,7 +97,9 @@ class PluginConfig:
         """What turns audio into sizes. Raises ``ConfigurationError`` where the numbers make none."""
         encode_s, token_s = (0.0, 1.0) if self.paper_faithful else (self.encode_s, self.token_s)
         try:
-            estimator = Estimator(kappa=self.kappa, encode_s=encode_s, token_s=token_s)
+            estimator = Estimator(
+                kappa=self.kappa, encode_s=encode_s, token_s=token_s, own_token_s=self.own_token_s
+            )
             a_day = estimator.estimate(86_400.0)
         except (OverflowError, ValueError) as error:
             raise ConfigurationError(f"additional_config: sooner.{error}") from error
@@ -97,6 +108,13 @@ class PluginConfig:
                 "additional_config: sooner.kappa, encode_s and token_s make sizes without sense"
             )
         return estimator
+
+    def make_guard(self) -> Guard:
+        """The guard. Raises ``ConfigurationError`` where the text names none."""
+        try:
+            return Guard.parse(self.guard)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"additional_config: sooner.guard: {error}") from error
 
 
 def policy_in_force(vllm_config: Any) -> str | None:

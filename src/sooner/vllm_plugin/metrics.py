@@ -61,9 +61,12 @@ class _Metrics:
 
     def __init__(self) -> None:
         policy, bucket = ["policy"], ["policy", "audio"]
-        recent = {"multiprocess_mode": "mostrecent"}
-        self.waiting = Gauge("sooner_requests_waiting", "Requests that wait for the engine", policy, **recent)
-        self.running = Gauge("sooner_requests_running", "Requests in the engine's batch", policy, **recent)
+        self.waiting = Gauge(
+            "sooner_requests_waiting", "Requests that wait for the engine", policy, multiprocess_mode="mostrecent"
+        )
+        self.running = Gauge(
+            "sooner_requests_running", "Requests in the engine's batch", policy, multiprocess_mode="mostrecent"
+        )
         self.wait_s = Histogram(
             "sooner_queue_wait_seconds",
             "From reaching the engine to first being scheduled, by length of the whole recording",

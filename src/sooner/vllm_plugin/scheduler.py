@@ -66,6 +66,7 @@ class SynchronousSoonerScheduler(Scheduler):
         options = PluginConfig.of(vllm_config)
         self._order = policy_named(name)
         self._estimator = options.estimator()
+        self._guard = options.make_guard()
         # Without the plugin in this process there is none in the API process either, and nobody takes out what
         # clients say of their own size.
         self._read = chunk_of if plugin.is_registered() else lone_request
@@ -100,11 +101,14 @@ class SynchronousSoonerScheduler(Scheduler):
             config.policy = asked_for
 
     def _make_queue(self) -> PolicyRequestQueue:
-        return PolicyRequestQueue(self._order, self._estimator, read=self._read, observer=self._journal)
+        return PolicyRequestQueue(
+            self._order, self._estimator, read=self._read, observer=self._journal, guard=self._guard
+        )
 
     def _start_up_line(self, options: PluginConfig, window_tokens: int) -> str:
         size = f"{self._estimator.encode_s:g} s a window + {self._estimator.token_s:g} s a token"
         line = f"{self._order.name}: {self._order.summary}. Size: {size}, κ = {options.kappa:g}."
+        line = f"{line} Guard: {options.guard}."
         return f"{line} {admission_advice(self.max_num_encoder_input_tokens, window_tokens)}".rstrip()
 
     def _limits(self, block_tokens: int, window_tokens: int) -> dict[str, Any]:
@@ -153,6 +157,8 @@ class SynchronousSoonerScheduler(Scheduler):
         finally:
             self._is_in_step = False
             self.waiting.end_step()
+        for switch in self.waiting.take_switches():
+            logger.info("order %s instead of %s: %s", switch.after, switch.before, switch.reason)
         if self._journal is not None:
             self._journal.planned(output)
         return output

@@ -38,7 +38,7 @@ MAX_AUDIO_S = 7 * 86_400.0
 _MAX_ARRIVAL_S = 1e11  # the year 5138; milliseconds since 1970 are beyond it
 _ARRIVAL_NAMES = ("arrival_s", "arrival", "at_s")
 _TOKEN_NAMES = ("num_tokens", "tokens")
-_WRITTEN_NAMES = ("arrival_s", "audio_s", "num_tokens", "language", "path", "transcript")
+_WRITTEN_NAMES = ("arrival_s", "audio_s", "num_tokens", "language", "client", "path", "transcript")
 _RUN_HEADER = "run"  # a header's kind in run files, see sooner.evidence.run_file
 _SECOND_RUN = (
     "a second run begins here (a server that was started again begins one), and a trace is of one run: "
@@ -58,6 +58,7 @@ class TraceRequest:
         audio_s: length of the recording, seconds.
         num_tokens: tokens that its text has, ``None`` where not known.
         language: language code that the client names, ``None`` for none.
+        client: whose request it is, ``None`` for nobody's in particular.
         path: the recording, ``None`` where only its length is known.
         transcript: what is said in it, ``None`` where not known.
     """
@@ -66,6 +67,7 @@ class TraceRequest:
     audio_s: float
     num_tokens: int | None = None
     language: str | None = None
+    client: str | None = None
     path: Path | None = None
     transcript: str | None = None
 
@@ -184,6 +186,7 @@ def _request(row: _Row, folder: Path) -> TraceRequest:
         audio_s=audio_s,
         num_tokens=None if num_tokens is None else round(num_tokens),
         language=_text(row, "language"),
+        client=_text(row, "client"),
         path=folder / recording if recording else None,
         transcript=_text(row, "transcript"),
     )
