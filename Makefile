@@ -7,7 +7,7 @@ VLLM_BIN := $(VLLM)/bin
 VLLM_ENV := VLLM_CPU_KVCACHE_SPACE=2 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 ARGS ?=
 
-.PHONY: install serve test demo lint bench bench-mixed paper constraints install-vllm test-vllm bench-vllm constraints-vllm clean
+.PHONY: install serve test demo lint bench bench-mixed paper policies constraints install-vllm test-vllm bench-vllm constraints-vllm clean
 
 # $(call make-venv,FOLDER)
 define make-venv
@@ -42,6 +42,7 @@ bench: install
 	$(BIN)/python benchmarks/bench_queue.py
 	$(BIN)/python benchmarks/bench_preemption.py
 	$(BIN)/python benchmarks/bench_simulator.py
+	$(BIN)/python benchmarks/bench_learning.py
 	$(BIN)/python benchmarks/bench_server.py
 
 # The mixed workload on the real server under three policies, and the simulator's prediction of it. Half an hour, in
@@ -52,6 +53,10 @@ bench-mixed: install
 # The paper's evaluation, simulated, beside its own figures: benchmarks/paper/. Two minutes.
 paper: install
 	$(BIN)/python benchmarks/bench_paper.py
+
+# Every policy on the paper's traffic and on ours, simulated, beside lower bounds: benchmarks/policies/. Five minutes.
+policies: install
+	$(BIN)/python benchmarks/bench_policies.py
 
 # After a change of dependencies: pin what a fresh resolution gives.
 constraints:

@@ -72,7 +72,7 @@ CACHE = ROOT / ".bench-cache"
 MODEL = ROOT / ".venv-vllm" / "whisper-base" / "hf"
 MAKE_SPEECH = ROOT / "tools" / "make_speech.py"
 
-POLICIES = ("fcfs", "sjf", "hrrn")
+POLICIES = ("fcfs", "sjf", "hrrn", "quantile", "boost", "adaptive")
 LOADS = ("mixed-0.7", "mixed-1.4", "clips-1.4")
 NUM_SLOTS = 8
 NUM_ALONE = 10

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sooner import __version__
+from sooner import __version__, policies
 from sooner.bench.accuracy import is_right
 from sooner.workload.recordings import clip_named
 
@@ -50,7 +50,7 @@ def test_version() -> None:
 
 def test_policies() -> None:
     lines = sooner("policies").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["fcfs", "sjf", "hrrn"]
+    assert [line.split()[0] for line in lines] == [policy.name for policy in policies()]
     assert all(len(line.split()) > 4 for line in lines)
 
 

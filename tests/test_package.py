@@ -36,8 +36,13 @@ def run_bare(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_public_names() -> None:
     assert sooner.__all__ == [
+        "AdaptivePolicy",
+        "BoostPolicy",
         "Estimate",
         "Estimator",
+        "FairPolicy",
+        "Goals",
+        "Guard",
         "HeapQueue",
         "HrrnPolicy",
         "Job",
@@ -45,6 +50,7 @@ def test_public_names() -> None:
         "LatencySummary",
         "Limits",
         "Policy",
+        "QuantilePolicy",
         "QueuedJob",
         "ReadyQueue",
         "ResponseRatioQueue",
@@ -52,7 +58,10 @@ def test_public_names() -> None:
         "SchedulerStatistics",
         "SoonerError",
         "StaticPolicy",
+        "Switch",
         "Ticket",
+        "Traffic",
+        "WaitingLine",
         "policies",
         "policy_named",
         "register",

@@ -84,7 +84,7 @@ def _add_serving(app: "App") -> None:
 
     @app.command
     def demo(*, out: Path = Path("sooner-demo.png"), minutes: float = 10.0, clips: int = 12) -> None:
-        """Serve the same long files and short clips under fcfs, sjf and hrrn, and compare.
+        """Serve the same long files and short clips under fcfs, sjf, hrrn and adaptive, and compare.
 
         Parameters
         ----------

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sooner import policies
 from sooner.audio.decode import SAMPLE_RATE_HZ, decode_all
 from sooner.bench.accuracy import WordErrors, word_errors
 from sooner.bench.audio_pool import AudioPool
@@ -67,7 +68,7 @@ def test_options_say_what_is_measured(tmp_path: Path) -> None:
 
 
 def test_without_a_server_all_policies_are_measured(tmp_path: Path) -> None:
-    assert [one.name for one in BenchOptions(out=tmp_path).targets] == ["fcfs", "sjf", "hrrn"]
+    assert [one.name for one in BenchOptions(out=tmp_path).targets] == [policy.name for policy in policies()]
     assert [one.name for one in BenchOptions(server=("a=http://b",), out=tmp_path).targets] == ["a"]
     assert BenchOptions(out=tmp_path).rates_per_s == [None]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sooner import policies
 from sooner.core.estimator import WINDOW_S
 from sooner.errors import ConfigurationError
 from sooner.simulator import plan
@@ -194,7 +195,7 @@ def test_a_trace_file_is_planned_for_as_recorded(tmp_path: Path, capsys: pytest.
     options = PlanOptions(goal=("p90 clips <= 2",), out=out, seeds="1")
     run_plan(EngineOptions(profile=str(profile)), options, WorkloadOptions(workload=str(path)))
     body = json.loads(out.read_text())
-    assert [one["policy"] for one in body] == ["fcfs", "sjf", "hrrn"]
+    assert [one["policy"] for one in body] == [policy.name for policy in policies()]
     # 2.5 a second; two workers, a second each, carry 2
     assert all(one["num_replicas"] == 2 for one in body)
     assert "P90 clips ≤ 2 s" in capsys.readouterr().out

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner import policy_named
+from sooner import policies, policy_named
 from sooner.core.estimator import WINDOW_S
 from sooner.simulator.profile import BatchingProfile
 from sooner.simulator.simulate import simulate
@@ -23,7 +23,7 @@ from sooner.vllm_plugin.chunk import chunk_of, chunks_of_upload, ticket_of
 from sooner.vllm_plugin.request_queue import PolicyRequestQueue
 from sooner.workload.trace import TraceRequest
 
-POLICIES = ("fcfs", "sjf", "hrrn")
+POLICIES = [policy.name for policy in policies()]
 
 
 @dataclass(eq=False)

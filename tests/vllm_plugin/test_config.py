@@ -65,7 +65,7 @@ def test_the_section_must_be_an_object() -> None:
 
 
 def test_vllms_own_policies_are_none_of_ours() -> None:
-    assert our_policies() == ("sjf", "hrrn")
+    assert our_policies() == ("sjf", "hrrn", "srpt", "fair", "quantile", "boost", "adaptive")
     assert policy_in_force(vllm_config("fcfs")) is None
     assert policy_in_force(vllm_config("priority", scheduler_cls="some.other.Scheduler")) is None
 

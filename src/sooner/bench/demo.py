@@ -1,4 +1,4 @@
-"""``sooner demo``: the same files and clips under three policies, on a real server with the real model."""
+"""``sooner demo``: the same files and clips under four policies, on a real server with the real model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sooner.workload.recordings import clip_named, clips
 
 __all__ = ["DemoRun", "run_demo"]
 
-_RUNS = (("fcfs", False), ("sjf", True), ("hrrn", True))
+_RUNS = (("fcfs", False), ("sjf", True), ("hrrn", True), ("adaptive", True))
 _SEED = 7
 _CLIPS_PER_S = 0.5
 
