@@ -1,4 +1,4 @@
-"""From the runs of ``bench_policies.py`` to cells: a policy's figures on a traffic, and their change against fcfs."""
+"""From the runs of ``bench_policies.py`` to cells: a policy's figures on a traffic, and their change."""
 
 from __future__ import annotations
 

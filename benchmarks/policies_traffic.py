@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import takewhile
 from random import Random
+from typing import Literal
 
 from sooner.core.latency import LatencyRecord
 from sooner.simulator.profile import BatchingProfile, Profile, load_profile
@@ -43,18 +44,15 @@ NUM_CLIENTS = 20
 OTHERS_LOAD, FLOOD_LOAD, FLOOD_CLIP_S = 0.4, 0.9, 5.0
 SPLIT_LOAD, SPLIT_EVERY_S, SPLIT_FILE_S, SPLIT_CLIP_S = 0.8, 300.0, 600.0, 30.0
 
-SizeFactors = Callable[[Sequence[TraceRequest], int], list[float]]
-Trick = Callable[[Profile, Sequence[TraceRequest], int], list[TraceRequest]]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """An engine and a traffic; seeds from 1 on.
 
     Attributes:
-        size_factors: by what sizes are wrong, of a trace and a seed; ``None``: as predicted.
+        wrong: sizes that are: of all, or of files; ``None``: sizes are as predicted.
         right: name of the scenario with the same traffic and right sizes, for one with wrong sizes.
-        trick: what one client sends beside the others; ``None`` where there is no such client.
+        trick: what one client sends beside the others; ``None`` where nobody has a name.
         knows_clients: whether the scheduler is told whose requests they are.
     """
 
@@ -63,9 +61,9 @@ class Scenario:
     options: WorkloadOptions
     rate_per_s: float
     num_seeds: int
-    size_factors: SizeFactors | None = None
+    wrong: Literal["all", "files"] | None = None
     right: str | None = None
-    trick: Trick | None = None
+    trick: Literal["none", "flood", "whole", "split"] | None = None
     knows_clients: bool = False
 
     @property
@@ -79,7 +77,21 @@ class Scenario:
         if self.trick is None:
             return trace
         honest = [replace(one, client=f"client {index % NUM_CLIENTS}") for index, one in enumerate(trace)]
-        return sorted([*honest, *self.trick(self.profile, honest, seed)], key=lambda one: one.arrival_s)
+        return sorted([*honest, *self._tricks(seed, trace[-1].arrival_s)], key=lambda one: one.arrival_s)
+
+    def _tricks(self, seed: int, until_s: float) -> list[TraceRequest]:
+        if self.trick == "flood":
+            return flood(self.profile, seed, until_s=until_s)
+        if self.trick == "none":
+            return []
+        return files(clip_s=SPLIT_FILE_S if self.trick == "whole" else SPLIT_CLIP_S, until_s=until_s)
+
+    def size_factors(self, trace: Sequence[TraceRequest], seed: int) -> list[float] | None:
+        if self.wrong == "all":
+            return log_uniform_factors(len(trace), most=MOST_WRONG, seed=seed)
+        if self.wrong == "files":
+            return [FILES_TAKEN_FOR if is_file(one) else 1.0 for one in trace]
+        return None
 
     def told(self, trace: Sequence[TraceRequest]) -> list[TraceRequest]:
         """The trace as the scheduler sees it."""
@@ -116,9 +128,9 @@ def all_scenarios() -> Iterator[Scenario]:
     yield from at_loads("drift", workers, replace(mixed, drift_rate=3.0), (0.85,))
     yield from at_loads("clips", workers, clips, CLIPS_LOADS)
     for right in (at_25[-1], of_mixed["mixed-0.85"]):
-        yield replace(right, name=f"wrong-{right.name}", right=right.name, size_factors=random_factors)
+        yield replace(right, name=f"wrong-{right.name}", right=right.name, wrong="all")
     right = of_mixed["mixed-0.85"]
-    yield replace(right, name="wrong-files-0.85", right=right.name, size_factors=short_files)
+    yield replace(right, name="wrong-files-0.85", right=right.name, wrong="files")
     yield from tricks(workers, mixed)
 
 
@@ -148,49 +160,34 @@ def at_loads(name: str, profile: Profile, options: WorkloadOptions, loads: Seque
         )
 
 
-def random_factors(trace: Sequence[TraceRequest], seed: int) -> list[float]:
-    return log_uniform_factors(len(trace), most=MOST_WRONG, seed=seed)
-
-
-def short_files(trace: Sequence[TraceRequest], seed: int) -> list[float]:
-    return [FILES_TAKEN_FOR if is_file(one) else 1.0 for one in trace]
-
-
 # Clients who know the policy
 
 
 def tricks(profile: Profile, mixed: WorkloadOptions) -> Iterator[Scenario]:
     (others,) = at_loads("flood", profile, mixed, (OTHERS_LOAD,))
     others = replace(others, options=replace(mixed, requests=750), num_seeds=TRICK_SEEDS)
-    yield replace(others, name="flood-absent", trick=nothing)
-    yield replace(others, name="flood-unknown", trick=flood)
-    yield replace(others, name="flood-known", trick=flood, knows_clients=True)
+    yield replace(others, name="flood-absent", trick="none")
+    yield replace(others, name="flood-unknown", trick="flood")
+    yield replace(others, name="flood-known", trick="flood", knows_clients=True)
     (others,) = at_loads("split", profile, mixed, (SPLIT_LOAD,))
-    yield replace(others, name="split-whole", trick=whole_files)
-    yield replace(others, name="split-unknown", trick=split_files)
-    yield replace(others, name="split-known", trick=split_files, knows_clients=True)
+    yield replace(others, name="split-whole", trick="whole")
+    yield replace(others, name="split-unknown", trick="split")
+    yield replace(others, name="split-known", trick="split", knows_clients=True)
 
 
-def nothing(profile: Profile, others: Sequence[TraceRequest], seed: int) -> list[TraceRequest]:
-    return []
-
-
-def flood(profile: Profile, others: Sequence[TraceRequest], seed: int) -> list[TraceRequest]:
-    """Short clips, for as long as the others send."""
+def flood(profile: Profile, seed: int, *, until_s: float) -> list[TraceRequest]:
+    """Short clips, one after another."""
     clip = TraceRequest(arrival_s=0.0, audio_s=FLOOD_CLIP_S, client=TRICKSTER)
     rate_per_s = FLOOD_LOAD * capacity_per_s(profile, [clip])
     arrivals_s = poisson_arrivals(Random(f"flood {seed}"), rate_per_s=rate_per_s)
-    return [replace(clip, arrival_s=at_s) for at_s in islice(arrivals_s, round(rate_per_s * others[-1].arrival_s))]
+    return [replace(clip, arrival_s=at_s) for at_s in takewhile(lambda at_s: at_s < until_s, arrivals_s)]
 
 
-def whole_files(profile: Profile, others: Sequence[TraceRequest], seed: int) -> list[TraceRequest]:
-    """A file at a time."""
-    arrivals_s = [SPLIT_EVERY_S * number for number in range(1, int(others[-1].arrival_s / SPLIT_EVERY_S) + 1)]
-    return [TraceRequest(arrival_s=at_s, audio_s=SPLIT_FILE_S, client=TRICKSTER) for at_s in arrivals_s]
-
-
-def split_files(profile: Profile, others: Sequence[TraceRequest], seed: int) -> list[TraceRequest]:
-    """The same files, each cut into clips that are sent together."""
-    num_clips = round(SPLIT_FILE_S / SPLIT_CLIP_S)
-    files = whole_files(profile, others, seed)
-    return [replace(file, audio_s=SPLIT_CLIP_S) for file in files for _ in range(num_clips)]
+def files(*, clip_s: float, until_s: float) -> list[TraceRequest]:
+    """A file every five minutes, cut into clips of ``clip_s`` that are sent together."""
+    num_files = int(until_s / SPLIT_EVERY_S)
+    return [
+        TraceRequest(arrival_s=SPLIT_EVERY_S * number, audio_s=clip_s, client=TRICKSTER)
+        for number in range(1, num_files + 1)
+        for _ in range(round(SPLIT_FILE_S / clip_s))
+    ]

@@ -80,7 +80,7 @@ def _add_serving(app: "App") -> None:
     def list_policies() -> None:
         """List the scheduling policies, one line each."""
         for policy in policies():
-            print(f"{policy.name:8}{policy.summary}")
+            print(f"{policy.name:10}{policy.summary}")
 
     @app.command
     def demo(*, out: Path = Path("sooner-demo.png"), minutes: float = 10.0, clips: int = 12) -> None:

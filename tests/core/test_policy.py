@@ -11,6 +11,7 @@ from sooner import (
     Estimate,
     HeapQueue,
     Job,
+    Policy,
     Scheduler,
     StaticPolicy,
     Ticket,
@@ -18,6 +19,8 @@ from sooner import (
     policy_named,
     register,
 )
+from sooner.core.policy import FairPolicy
+from sooner.core.traffic import Traffic
 from sooner.errors import UnknownJobError, UnknownPolicyError
 
 
@@ -46,11 +49,17 @@ TICKETS = [ticket("old-long", 0, 20, 12), ticket("mid", 5, 6), ticket("new-short
         ("sjf", ["new-short", "mid", "old-long"], "old-long"),
         # response ratios at 10 s: 1.5, 1.83, 1.67
         ("hrrn", ["mid", "new-short", "old-long"], "old-long"),
+        ("srpt", ["new-short", "mid", "old-long"], "old-long"),
+        ("fair", ["new-short", "mid", "old-long"], "old-long"),  # 24, 65, 200
+        # without a backlog, and with the γ of no traffic, 1 a second: by arrival
+        ("quantile", ["old-long", "mid", "new-short"], "old-long"),
+        ("boost", ["old-long", "mid", "new-short"], "new-short"),
+        ("adaptive", ["old-long", "mid", "new-short"], "old-long"),
     ],
 )
 def test_order_and_victim(name: str, order: list[str], victim: str) -> None:
     policy = policy_named(name)
-    queue = policy.make_queue()
+    queue = policy.make_queue(Traffic(num_workers=1))
     for t in TICKETS:
         queue.push(t)
     assert [t.id for t in queue.ordered(10.0)] == order
@@ -59,15 +68,72 @@ def test_order_and_victim(name: str, order: list[str], victim: str) -> None:
     assert chosen.id == victim
 
 
-@pytest.mark.parametrize("policy", policies(), ids=lambda p: p.name)
-def test_the_victim_is_who_would_be_served_last(policy) -> None:
+def test_the_policies_that_there_are() -> None:
+    assert [policy.name for policy in policies()] == [
+        "fcfs",
+        "sjf",
+        "hrrn",
+        "srpt",
+        "fair",
+        "quantile",
+        "boost",
+        "adaptive",
+    ]
+
+
+@pytest.mark.parametrize("name", ["fcfs", "sjf", "hrrn", "srpt", "fair"])
+def test_the_victim_is_who_would_be_served_last(name: str) -> None:
+    policy = policy_named(name)
     rng = random.Random(3)
     running = [ticket(f"job{n}", rng.uniform(0, 50), rng.uniform(0.5, 30)) for n in range(40)]
-    queue = policy.make_queue()
+    queue = policy.make_queue(Traffic(num_workers=1))
     for t in running:
         queue.push(t)
     assert policy.victim(running, 60.0) == queue.ordered(60.0)[-1]
+
+
+@pytest.mark.parametrize("name", ["quantile", "adaptive"])
+def test_where_orders_change_the_victim_is_the_largest(name: str) -> None:
+    rng = random.Random(3)
+    running = [ticket(f"job{n}", rng.uniform(0, 50), rng.uniform(0.5, 30)) for n in range(40)]
+    assert policy_named(name).victim(running, 60.0) is max(running, key=lambda t: t.size_s)
+
+
+def test_under_boost_the_victim_is_who_came_last() -> None:
+    assert policy_named("boost").victim([TICKETS[2], *TICKETS[:2]], 10.0) is TICKETS[2]
+
+
+@pytest.mark.parametrize("policy", policies(), ids=lambda p: p.name)
+def test_where_nothing_runs_nobody_is_the_victim(policy: Policy) -> None:
     assert policy.victim([], 60.0) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("fair:0", ["old-long", "mid", "new-short"]),
+        ("fair:0.5", ["mid", "new-short", "old-long"]),  # 8, 9.75, 10
+        ("fair:30", ["new-short", "mid", "old-long"]),
+    ],
+)
+def test_the_dial_of_fair(name: str, order: list[str]) -> None:
+    policy = policy_named(name)
+    queue = policy.make_queue(Traffic(num_workers=1))
+    for t in TICKETS:
+        queue.push(t)
+    assert policy.name == name
+    assert [t.id for t in queue.ordered(10.0)] == order
+
+
+def test_the_dial_is_part_of_the_name() -> None:
+    assert policy_named("fair:2.50") == FairPolicy(name="fair:2.5", dial=2.5)
+    assert policy_named("fair") == FairPolicy()
+
+
+@pytest.mark.parametrize("name", ["fair:", "fair:-1", "fair:inf", "fair:nan", "fair:much", "sjf:2", "lifo:2"])
+def test_a_dial_that_none_can_be(name: str) -> None:
+    with pytest.raises(UnknownPolicyError, match=f"{name!r}; known: fcfs, sjf"):
+        policy_named(name)
 
 
 def test_sjf_victim_is_the_largest_remaining_not_the_largest_job() -> None:
@@ -77,7 +143,7 @@ def test_sjf_victim_is_the_largest_remaining_not_the_largest_job() -> None:
 
 
 def test_unknown_policy_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownPolicyError, match="'lifo'; known: fcfs, sjf, hrrn"):
+    with pytest.raises(UnknownPolicyError, match="'lifo'; known: fcfs, sjf, hrrn, srpt, fair"):
         policy_named("lifo")
 
 
@@ -152,7 +218,7 @@ class TwoClassPolicy:
     summary = "demote the longest arrivals while a backlog lasts"
     preemptive = False
 
-    def make_queue(self) -> DemotingQueue:
+    def make_queue(self, traffic: Traffic) -> DemotingQueue:
         return DemotingQueue(limit_s=5.0, backlog=2)
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sooner import Estimator, Job, Limits, Scheduler, policies, policy_named
+from sooner.core.guard import Guard
 from sooner.errors import (
     AudioTooLongError,
     BacklogTooLargeError,
@@ -16,7 +19,11 @@ from sooner.errors import (
     UnknownJobError,
 )
 
+NAMES = [policy.name for policy in policies()]
 ESTIMATOR = Estimator(kappa=3.0, encode_s=0.5, token_s=0.005)  # a full window: 0.95 s
+
+
+GUARDS = [None, Guard(scale=1.0, slack_s=5.0), Guard(max_wait_s=20.0)]
 
 
 def job(job_id: str, *, arrival_s: float = 0.0, audio_s: float = 3.0) -> Job:
@@ -31,7 +38,7 @@ def run_one_window(s: Scheduler, job_id: str, *, left_s: float, now_s: float) ->
     s.yield_back(job_id, remaining=ESTIMATOR.estimate(left_s), now_s=now_s)
 
 
-@pytest.mark.parametrize("policy", ["sjf", "hrrn"])
+@pytest.mark.parametrize("policy", ["sjf", "srpt", "hrrn", "fair"])
 def test_a_clip_overtakes_a_long_file_at_the_next_window(policy: str) -> None:
     s = scheduler(policy)
     s.submit(job("meeting", audio_s=600.0))
@@ -61,7 +68,7 @@ def test_under_hrrn_a_clip_waits_for_one_window_however_near_its_end_the_file_is
     assert s.next(float(window)).id == "clip"
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "sjf", "hrrn"])
+@pytest.mark.parametrize("policy", NAMES)
 def test_without_preemption_a_started_job_goes_on(policy: str) -> None:
     s = scheduler(policy, preempt=False)
     s.submit(job("meeting", audio_s=600.0))
@@ -76,8 +83,7 @@ def test_without_preemption_a_started_job_goes_on(policy: str) -> None:
 
 def test_fcfs_does_not_preempt_by_default() -> None:
     assert not scheduler("fcfs").preempts
-    assert scheduler("sjf").preempts
-    assert scheduler("hrrn").preempts
+    assert all(scheduler(policy.name).preempts for policy in policies() if policy.name != "fcfs")
 
 
 def test_sjf_goes_by_what_remains() -> None:
@@ -215,7 +221,7 @@ def test_victim_is_the_policys_choice_among_running_jobs() -> None:
     assert s.victim(0.1).id == "file"
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "sjf", "hrrn"])
+@pytest.mark.parametrize("policy", NAMES)
 def test_peek_shows_what_next_hands_out(policy: str) -> None:
     s = scheduler(policy)
     assert s.peek(0.0) is None
@@ -258,17 +264,21 @@ class LifeOfJobs(RuleBasedStateMachine):
     """Random drivers with several workers: nothing is lost, doubled or served out of order."""
 
     @initialize(
-        policy=st.sampled_from([policy.name for policy in policies()]),
+        policy=st.sampled_from(NAMES),
         preempt=st.sampled_from([None, False, True]),
         workers=st.integers(1, 3),
         max_waiting=st.integers(1, 12),
+        guard=st.sampled_from(GUARDS),
     )
-    def begin(self, policy: str, preempt: bool | None, workers: int, max_waiting: int) -> None:
+    def begin(
+        self, policy: str, preempt: bool | None, workers: int, max_waiting: int, guard: Guard | None
+    ) -> None:
         self.scheduler = Scheduler(
             policy_named(policy),
             num_workers=workers,
             preempt=preempt,
             limits=Limits(max_waiting=max_waiting, max_audio_s=1000.0),
+            guard=guard,
         )
         self.max_waiting = max_waiting
         self.now_s = 0.0
@@ -276,9 +286,14 @@ class LifeOfJobs(RuleBasedStateMachine):
         self.running: set[str] = set()
         self.submitted = 0
 
-    @rule(audio_s=st.sampled_from([1.0, 2.0, 5.0, 29.0, 31.0, 300.0, 999.0]))
-    def submit(self, audio_s: float) -> None:
+    @rule(
+        audio_s=st.sampled_from([1.0, 2.0, 5.0, 29.0, 31.0, 300.0, 999.0]),
+        client=st.sampled_from([None, None, "a", "b"]),
+        priority=st.sampled_from([0, 0, 0, 1]),
+    )
+    def submit(self, audio_s: float, client: str | None, priority: int) -> None:
         new = job(f"job{self.submitted}", arrival_s=self.now_s, audio_s=audio_s)
+        new = replace(new, client=client, priority=priority)
         if len(self.left_s) - len(self.running) >= self.max_waiting:
             with pytest.raises(QueueFullError):
                 self.scheduler.submit(new)
@@ -323,7 +338,7 @@ class LifeOfJobs(RuleBasedStateMachine):
         del self.left_s[job_id]
         self.running.discard(job_id)
 
-    @rule(policy=st.sampled_from([policy.name for policy in policies()]))
+    @rule(policy=st.sampled_from(NAMES))
     def switch_policy(self, policy: str) -> None:
         self.scheduler.switch_policy(policy_named(policy))
 
@@ -334,7 +349,10 @@ class LifeOfJobs(RuleBasedStateMachine):
         assert statistics.num_running == len(self.running)
         assert statistics.num_waiting == len(self.left_s) - len(self.running)
         rows = self.scheduler.forecast(self.now_s)
-        assert {row.job.id for row in rows} == self.left_s.keys()
+        assert sorted(row.job.id for row in rows) == sorted(self.left_s)
+        num_waiting = len(rows) - len(self.running)
+        assert [row.position for row in rows] == [0] * len(self.running) + list(range(1, num_waiting + 1))
+        assert all(row.running == (row.job.id in self.running) for row in rows)
         starts = [row.predicted_start_s for row in rows if not row.running]
         assert starts == sorted(starts)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sooner import Job
 from sooner.engines.base import Engine
@@ -20,12 +21,18 @@ from sooner.engines.fake import FakeEngine
 from sooner.server.app import make_app
 from sooner.server.background import BackgroundServer
 from sooner.server.options import ServeOptions
+from sooner.service.clock import ManualClock
 
 
 class Gate:
-    """Lets the windows of a fake engine begin, and end when the test says so."""
+    """Lets the windows of a fake engine begin, and end when the test says so.
 
-    def __init__(self) -> None:
+    Args:
+        clock: where given, each window takes a second on it; for one worker.
+    """
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self._clock = clock
         self._begun: list[tuple[str, int]] = []
         self._changed = threading.Condition()
         self._may_end = threading.Semaphore(0)
@@ -35,6 +42,8 @@ class Gate:
             self._begun.append((job.id, index))
             self._changed.notify_all()
         self._may_end.acquire()
+        if self._clock is not None:
+            self._clock.advance(1.0)
 
     def wait_for_windows(self, number: int) -> list[tuple[str, int]]:
         """Wait until so many windows have begun in all."""
@@ -83,6 +92,20 @@ class Running:
         body: dict[str, Any] = self.client.get("/v1/queue").json()
         return body
 
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        """What ``/metrics`` says: each sample's value by its name and its labels' values."""
+        page = self.client.get("/metrics").text
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+        }
+
+    def stop(self) -> None:
+        """Shut it down and wait until it is."""
+        self.background.stop()
+        self.background.join()
+
     def wait_for_queue(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask ``/v1/queue`` until ``condition`` holds for it."""
         give_up_s = time.monotonic() + 30
@@ -103,15 +126,20 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(
-            engine: Engine | None = None, *, gated: bool = False, num_workers: int = 1, **options: Any
+            engine: Engine | None = None,
+            *,
+            gated: bool = False,
+            num_workers: int = 1,
+            clock: ManualClock | None = None,
+            **options: Any,
         ) -> Running:
-            gate = Gate()
+            gate = Gate(clock)
             if engine is None:
                 engine = FakeEngine(gate.on_step if gated else None)
             spool = tmp_path / "spool"
             spool.mkdir(exist_ok=True)
             serve_options = ServeOptions(port=0, spool_dir=spool, **options)
-            app = make_app(serve_options, engine=engine, num_workers=num_workers)
+            app = make_app(serve_options, engine=engine, num_workers=num_workers, clock=clock)
             background = stack.enter_context(BackgroundServer(app, serve_options))
             stack.callback(gate.open)
             client = stack.enter_context(

@@ -262,7 +262,7 @@ def test_spool_full(serve: Serve) -> None:
 
 
 def test_the_queue_is_visible(serve: Serve, silent_wav) -> None:
-    server = serve(gated=True)
+    server = serve(gated=True, policy="hrrn")
     meeting = silent_wav(300.0)
     with ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(server.post, meeting)]
@@ -271,6 +271,7 @@ def test_the_queue_is_visible(serve: Serve, silent_wav) -> None:
         server.wait_for_queue(lambda q: q["num_waiting"] == 1)
         body = server.queue()
         assert (body["policy"], body["num_workers"], body["num_running"]) == ("hrrn", 1, 1)
+        assert (body["order"], body["num_switches"]) == ("hrrn", 0)
         (running,), (waiting,) = body["running"], body["waiting"]
         assert running["audio_s"] == pytest.approx(300.0)
         assert running["position"] == 0

@@ -93,7 +93,8 @@ def test_hostile_files(server: Running, name: str, said: str | None) -> None:
     assert server.client.get("/health").status_code == 200
 
 
-def test_a_wav_that_declares_2_s_is_scheduled_as_the_11_s_it_holds(server: Running) -> None:
+def test_a_wav_that_declares_2_s_is_scheduled_as_the_11_s_it_holds(serve: Serve, whisper: WhisperEngine) -> None:
+    server = serve(whisper, learn=False)
     forged = server.post(DATA / "hostile" / "jfk_declared_2s_but_11s.wav", response_format="verbose_json")
     honest = server.post(JFK.path)
     assert forged.json()["duration"] == pytest.approx(11.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from sooner import StaticPolicy, register
 from sooner.core import policy as registry
+from sooner.core.guard import Guard
 from sooner.errors import ConfigurationError, UnknownPolicyError
 from sooner.vllm_plugin.config import PluginConfig, our_policies, policy_in_force
 
@@ -33,6 +35,17 @@ def test_paper_faithful_sizes_are_tokens_alone() -> None:
     assert estimator.estimate(29.9).size_s == int(29.9 * 3.0)
 
 
+def test_a_token_of_ones_own_is_in_no_size() -> None:
+    estimate = PluginConfig(kappa=3.0, own_token_s=0.5).estimator().estimate(10.0)
+    assert estimate == replace(PluginConfig(kappa=3.0, own_token_s=0.0).estimator().estimate(10.0), own_s=15.0)
+
+
+def test_guards_are_read_as_the_core_reads_them() -> None:
+    assert PluginConfig().make_guard() == Guard(scale=5.0, slack_s=120.0)
+    assert PluginConfig(guard="fixed:30").make_guard() == Guard(max_wait_s=30.0)
+    assert PluginConfig(guard="off").make_guard().is_off
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -42,6 +55,12 @@ def test_paper_faithful_sizes_are_tokens_alone() -> None:
         ({"kappa": -1}, "sooner.kappa must be a finite number of at least 0"),
         ({"encode_s": float("nan")}, "sooner.encode_s must be a finite number"),
         ({"token_s": 0}, "sooner.token_s must be above 0"),
+        ({"own_token_s": "1"}, "sooner.own_token_s must be a number, not '1'"),
+        ({"own_token_s": -0.1}, "sooner.own_token_s must be a finite number of at least 0"),
+        ({"guard": 5}, "sooner.guard must be text"),
+        ({"guard": "soon"}, "sooner.guard: 'soon' is no guard; use off, fixed:SECONDS or scaled:EPSILON,DELTA_S"),
+        ({"guard": "scaled:1"}, "sooner.guard: 'scaled:1' is no guard"),
+        ({"guard": "fixed:-1"}, "sooner.guard: "),
         ({"kappa": 1e308}, "sooner.cannot convert float infinity"),
         ({"kappa": 10**400}, "sooner."),
         ({"kappa": 1e12}, "make sizes without sense"),

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sooner import Estimator, policy_named
+from sooner.core.adaptive import Switch
+from sooner.core.guard import Guard
 from sooner.vllm_plugin.chunk import ESTIMATE_KEY, chunk_of, chunks_of_upload
 from sooner.vllm_plugin.request_queue import PolicyRequestQueue
 from tests.vllm_plugin.test_chunk import FakeRequest
@@ -29,12 +31,30 @@ def requests_of(upload: str, chunks_s: list[float], arrival_s: float) -> list[Fa
     ]
 
 
+def remaining_s(request: FakeRequest) -> float:
+    """Of the upload, from this chunk on."""
+    chunk = chunk_of(request)
+    decoded = min(request.num_output_tokens, chunk.tokens - 1)
+    return (chunk.windows + chunk.later_windows) * 0.5 + (chunk.tokens + chunk.later_tokens - decoded) * 0.25
+
+
+def window_s(request: FakeRequest) -> float:
+    """Of this chunk alone, which is what others are overtaken by."""
+    chunk = chunk_of(request)
+    return chunk.windows * 0.5 + (chunk.tokens - min(request.num_output_tokens, chunk.tokens - 1)) * 0.25
+
+
 class QueueAgainstScan(RuleBasedStateMachine):
+    """``scale`` is the guard's: ``None`` for no guard, and no slack, so that nothing depends on a capacity."""
+
     policy: str
+    scale: float | None = None
 
     @initialize()
     def begin(self) -> None:
-        self.queue = new_queue(self.policy)
+        guard = None if self.scale is None else Guard(scale=self.scale, slack_s=0.0)
+        self.queue = new_queue(self.policy, guard=guard)
+        self.allowances: dict[str, float] = {}
         self.waiting: list[FakeRequest] = []
         self.absent: list[FakeRequest] = []  # running, or not sent yet
         self.first_added: dict[str, int] = {}
@@ -47,19 +67,39 @@ class QueueAgainstScan(RuleBasedStateMachine):
         decoded = min(request.num_output_tokens, chunk.tokens - 1)
         arrival_s, order = request.arrival_time, self.first_added[chunk.upload_id]
         if self.policy == "sjf":
-            windows, tokens = chunk.windows + chunk.later_windows, chunk.tokens + chunk.later_tokens - decoded
-            return (windows * 0.5 + tokens * 0.25, arrival_s, order)
+            return (remaining_s(request), arrival_s, order)
         size_s = chunk.upload_windows * 0.5 + (chunk.upload_tokens - decoded) * 0.25
         return (-(self.now_s - arrival_s + size_s) / size_s, arrival_s, order)
 
+    def arrival(self, request: FakeRequest) -> tuple[float, int]:
+        return request.arrival_time, self.first_added[chunk_of(request).upload_id]
+
+    def charge(self, allowances: dict[str, float], taken: FakeRequest) -> None:
+        """What came before ``taken`` is overtaken by its chunk."""
+        for group in self.uploads():
+            if self.scale is not None and self.arrival(group[0]) < self.arrival(taken):
+                allowances[chunk_of(group[0]).upload_id] -= window_s(taken)
+
     def in_order(self) -> list[FakeRequest]:
-        """Uploads as the policy has them, judged by their first waiting chunk; chunks of one by index."""
+        """Uploads as policy and guard have them, judged by their first waiting chunk; chunks of one by index."""
+        groups = sorted(self.uploads(), key=lambda group: self.key(group[0]))
+        allowances = dict(self.allowances)
+        order: list[FakeRequest] = []
+        while groups:
+            due = [g for g in groups if allowances.get(chunk_of(g[0]).upload_id, 1.0) <= 0]
+            group = min(due, key=lambda g: self.arrival(g[0]), default=groups[0])
+            groups.remove(group)
+            self.charge(allowances, group[0])
+            order += group
+        return order
+
+    def uploads(self) -> list[list[FakeRequest]]:
         uploads: dict[str, list[FakeRequest]] = {}
         for request in self.waiting:
             uploads.setdefault(chunk_of(request).upload_id, []).append(request)
         for group in uploads.values():
             group.sort(key=lambda request: chunk_of(request).number)
-        return [request for group in sorted(uploads.values(), key=lambda g: self.key(g[0])) for request in group]
+        return list(uploads.values())
 
     @rule(seconds=grid_s)
     def begin_a_step(self, seconds: float) -> None:
@@ -96,6 +136,8 @@ class QueueAgainstScan(RuleBasedStateMachine):
         self.num_added += 1
         if all(chunk_of(other).upload_id != upload_id for other in self.waiting):
             self.first_added[upload_id] = self.num_added
+            if self.scale is not None:  # promised once, whatever chunks come later
+                self.allowances[upload_id] = self.scale * sum(remaining_s(group[0]) for group in self.uploads())
         self.waiting.append(request)
         if back:
             self.queue.prepend_requests([request])
@@ -108,6 +150,7 @@ class QueueAgainstScan(RuleBasedStateMachine):
         expected = self.in_order()[0]
         assert self.queue.peek_request() is expected
         assert self.queue.pop_request() is expected
+        self.charge(self.allowances, expected)
         self.waiting.remove(expected)
         self.absent.append(expected)
 
@@ -140,11 +183,43 @@ class HrrnAgainstScan(QueueAgainstScan):
     policy = "hrrn"
 
 
+class GuardedSjfAgainstScan(QueueAgainstScan):
+    policy = "sjf"
+    scale = 0.5
+
+
+class AdaptiveLosesNothing(QueueAgainstScan):
+    """The order is whatever the queue shows; all that waits is in it, and each change follows from the last."""
+
+    policy = "adaptive"
+    scale = 0.5
+
+    @initialize()
+    def begin_calm(self) -> None:
+        self.order = "fcfs"
+
+    def in_order(self) -> list[FakeRequest]:
+        shown = list(self.queue)
+        assert sorted(map(id, shown)) == sorted(map(id, self.waiting))
+        return shown
+
+    @invariant()
+    def tells_every_change(self) -> None:
+        for switch in self.queue.take_switches():
+            assert switch.before == self.order != switch.after
+            self.order = switch.after
+        assert self.queue.order == self.order
+
+
 many = settings(max_examples=60, stateful_step_count=60, deadline=None)
 SjfAgainstScan.TestCase.settings = many
 HrrnAgainstScan.TestCase.settings = many
+GuardedSjfAgainstScan.TestCase.settings = many
+AdaptiveLosesNothing.TestCase.settings = many
 TestSjfAgainstScan = SjfAgainstScan.TestCase
 TestHrrnAgainstScan = HrrnAgainstScan.TestCase
+TestGuardedSjfAgainstScan = GuardedSjfAgainstScan.TestCase
+TestAdaptiveLosesNothing = AdaptiveLosesNothing.TestCase
 
 both = pytest.mark.parametrize("policy", ["sjf", "hrrn"])
 
@@ -241,3 +316,48 @@ def test_an_observer_sees_every_coming_and_going() -> None:
     queue.pop_request()
     queue.remove_requests([second])
     assert seen == [("added", "u-0", 0), ("added", "u-1", 1), ("taken", "u-0", 0), ("removed", "u-1", 1)]
+
+
+def test_a_guards_promise_outlives_the_chunks_of_an_upload() -> None:
+    """The file may be overtaken by half of the 23 s before it, in all and not anew at each of its chunks."""
+    queue = new_queue("sjf", guard=Guard(scale=0.5, slack_s=0.0))
+    (first,) = requests_of("first", [30.0], arrival_s=0.0)  # 0.5 + 90 · 0.25 = 23 s
+    queue.add_request(first)
+    for request in requests_of("file", [30.0] * 3, arrival_s=1.0):
+        queue.add_request(request)
+    clips = [requests_of(f"clip{n}", [10.0], arrival_s=2.0 + n)[0] for n in range(6)]  # 8 s each
+    queue.begin_step(10.0)
+    taken = [queue.pop_request().request_id]  # before any clip has come
+    for clip in clips:
+        queue.add_request(clip)
+    taken += [queue.pop_request().request_id for _ in range(9)]
+    clips_first = ["clip0-0", "clip1-0"]  # 11.5 s hold one whole clip and the beginning of another
+    assert taken == ["first-0", *clips_first, *(f"file-{n}" for n in range(3)), *(f"clip{n}-0" for n in range(2, 6))]
+
+
+def test_a_rush_changes_the_order_with_all_that_waits_and_is_told_once() -> None:
+    queue = new_queue("adaptive")
+    assert queue.order == "fcfs"
+    sent = [
+        request
+        for n in range(40)
+        for request in requests_of(f"u{n}", [30.0] * 8 if n % 10 == 0 else [5.0 + n % 7], arrival_s=n / 64)
+    ]
+    for request in sent:
+        queue.add_request(request)
+        queue.check()
+    switches: list[Switch] = queue.take_switches()
+    assert (switches[0].before, switches[-1].after) == ("fcfs", queue.order)
+    assert "wait, " in switches[0].reason
+    assert queue.take_switches() == []
+    queue.begin_step(10.0)
+    taken = []
+    while queue:
+        shown = queue.peek_request()
+        assert queue.pop_request() is shown
+        queue.check()
+        taken.append(shown.request_id)
+    assert sorted(taken) == sorted(request.request_id for request in sent)
+    for n in range(0, 40, 10):
+        chunks = [name for name in taken if name.startswith(f"u{n}-")]
+        assert chunks == [f"u{n}-{number}" for number in range(8)]

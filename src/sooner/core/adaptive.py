@@ -119,52 +119,62 @@ class Controller:
             self._look()
             self._num_until_look = _LOOK_EVERY
         self._num_until_look -= 1
-        order, reason = self._wanted()
-        dwell_s = _DWELL * self._traffic.median_size_s / self._traffic.speed
-        urgent = self.order == CALM
-        if order == self.order or not (urgent or now_s - self._changed_at_s >= dwell_s):
+        order = self._wanted()
+        if order == self.order or not (self.order == CALM or self._has_dwelt(now_s)):
             return None
-        switch = Switch(at_s=now_s, before=self.order, after=order, reason=reason)
+        switch = Switch(at_s=now_s, before=self.order, after=order, reason=self._reason(order))
         self.order, self._changed_at_s = order, now_s
         return switch
 
+    def _has_dwelt(self, now_s: float) -> bool:
+        traffic = self._traffic
+        return now_s - self._changed_at_s >= _DWELL * traffic.median_size_s / traffic.speed
+
     def _look(self) -> None:
         """Take in what changes slowly. Each has two limits, so that none goes to and fro at one."""
-        traffic = self._traffic
-        load, variation = traffic.load, traffic.size_variation
+        traffic, goals = self._traffic, self._goals
+        load = traffic.load
         if load is not None:
             self._overload = load >= (_UNDERLOAD_BELOW if self._overload else _OVERLOAD_FROM)
-        self._unlike = variation >= (_ALIKE_BELOW if self._unlike else _UNLIKE_FROM)
-        short_s = traffic.recent_e2e_s(0.9, upto_size_s=traffic.median_size_s)
-        self._short_missed = _is_missed(short_s, self._goals.short_p90_s, was_missed=self._short_missed)
-        self._tail_missed = _is_missed(
-            traffic.recent_e2e_s(0.99), self._goals.all_p99_s, was_missed=self._tail_missed
-        )
+        self._unlike = traffic.size_variation >= (_ALIKE_BELOW if self._unlike else _UNLIKE_FROM)
+        if goals.short_p90_s is not None:
+            seen_s = traffic.recent_e2e_s(0.9, upto_size_s=traffic.median_size_s)
+            self._short_missed = _is_missed(seen_s, goals.short_p90_s, was_missed=self._short_missed)
+        if goals.all_p99_s is not None:
+            seen_s = traffic.recent_e2e_s(0.99)
+            self._tail_missed = _is_missed(seen_s, goals.all_p99_s, was_missed=self._tail_missed)
 
-    def _wanted(self) -> tuple[str, str]:
-        """The order that the traffic asks for, and why."""
+    def _wanted(self) -> str:
+        """The order that the traffic asks for."""
+        if not self._is_busy():
+            return CALM
+        if self._short_missed != self._tail_missed:  # where both are, no order helps both
+            return SHORTEST if self._short_missed else GENTLE
+        return SHORT_FIRST if self._unlike or self._overload else ALIKE
+
+    def _reason(self, order: str) -> str:
+        """Why it is this one, in a sentence with the figures."""
         traffic = self._traffic
-        median_s = traffic.median_size_s
-        if not self._is_busy(traffic.waiting_s, median_s):
-            return CALM, f"hardly anything waits: {traffic.backlog_s:.1f} s"
+        load, variation = traffic.load or 0.0, traffic.size_variation
+        if order == CALM:
+            return f"hardly anything waits: {traffic.backlog_s:.1f} s of work"
+        reasons = {
+            SHORTEST: f"the shorter half misses its P90 goal of {self._goals.short_p90_s or 0:g} s",
+            GENTLE: f"all miss their P99 goal of {self._goals.all_p99_s or 0:g} s",
+            ALIKE: f"sizes are alike, and a load of {load:.2f} will be served",
+        }
+        differ = f"sizes differ widely (CV² {variation:.1f})"
+        short_first = differ if self._unlike else f"more arrives than can be served (load {load:.2f})"
         backlog = f"{traffic.num_waiting} wait, {traffic.backlog_s:.1f} s of work"
-        if self._short_missed and not self._tail_missed:
-            return SHORTEST, f"{backlog}; the shorter half misses its P90 goal of {self._goals.short_p90_s:g} s"
-        if self._tail_missed and not self._short_missed:
-            return GENTLE, f"{backlog}; all miss their P99 goal of {self._goals.all_p99_s:g} s"
-        if self._unlike:
-            return SHORT_FIRST, f"{backlog}; sizes differ widely (CV² {traffic.size_variation:.1f})"
-        if self._overload:
-            return SHORT_FIRST, f"{backlog}; more arrives than can be served (load {traffic.load or 0:.2f})"
-        return ALIKE, f"{backlog}; sizes are alike, and the load of {traffic.load or 0:.2f} will be served"
+        return f"{backlog}; {reasons.get(order, short_first)}"
 
-    def _is_busy(self, waiting_s: float, median_s: float) -> bool:
+    def _is_busy(self) -> bool:
+        traffic = self._traffic
         if self.order == CALM:  # a lone file that comes back after a window is no queue
-            return self._traffic.num_waiting > 1 and waiting_s >= _BUSY_FROM * median_s
-        return waiting_s >= _CALM_BELOW * median_s and self._traffic.num_waiting > 0
+            return traffic.num_waiting > 1 and traffic.waiting_s >= _BUSY_FROM * traffic.median_size_s
+        return traffic.num_waiting > 0 and traffic.waiting_s >= _CALM_BELOW * traffic.median_size_s
 
 
-def _is_missed(seen_s: float | None, goal_s: float | None, *, was_missed: bool) -> bool:
-    if seen_s is None or goal_s is None:
-        return False
-    return seen_s > (_MET_BELOW * goal_s if was_missed else goal_s)
+def _is_missed(seen_s: float | None, goal_s: float, *, was_missed: bool) -> bool:
+    """Whether a goal is missed; ``seen_s`` is ``None`` while too little was seen."""
+    return seen_s is not None and seen_s > (_MET_BELOW * goal_s if was_missed else goal_s)

@@ -170,7 +170,7 @@ class GroupedQueue:
     """A ready queue with a fair share for each client, and classes of priority.
 
     Operations cost what they cost in the contest and in the client's backlog, O(log n), and one step per
-    priority that has a ticket waiting. What it hands out are the tickets as they were pushed, with the
+    priority that there has been. What it hands out are the tickets as they were pushed, with the
     allowance that a guard in the contest has left them.
 
     Args:
@@ -181,7 +181,7 @@ class GroupedQueue:
     def __init__(self, make_contest: Callable[[], ReadyQueue], make_backlog: Callable[[], ReadyQueue]) -> None:
         self._make_contest = make_contest
         self._make_backlog = make_backlog
-        self._contests: dict[int, _Contest] = {}  # by priority; only those in which a ticket waits
+        self._contests: dict[int, _Contest] = {}  # by priority, all that there have been: an order may remember
         self._tickets: dict[str, Ticket] = {}
         self._latest_s = -math.inf  # the latest second that the queue has heard of
 
@@ -197,16 +197,22 @@ class GroupedQueue:
 
     def peek(self, now_s: float) -> Ticket | None:
         self._latest_s = max(self._latest_s, now_s)
-        return self._contests[min(self._contests)].peek(now_s) if self._contests else None
+        return None if not self._tickets else self._first().peek(now_s)
 
     def pop(self, now_s: float) -> Ticket | None:
         self._latest_s = max(self._latest_s, now_s)
-        if not self._contests:
+        if not self._tickets:
             return None
-        ticket = self._contests[min(self._contests)].pop(now_s)
-        assert ticket is not None, "an empty class was kept"
-        self._forget(ticket)
+        ticket = self._first().pop(now_s)
+        assert ticket is not None, "the first class is empty"
+        del self._tickets[ticket.id]
         return ticket
+
+    def _first(self) -> _Contest:
+        """The class to serve, of those in which a ticket waits."""
+        if len(self._contests) == 1:
+            return next(iter(self._contests.values()))
+        return self._contests[min(priority for priority, contest in self._contests.items() if len(contest.queue))]
 
     def remove(self, job_id: str) -> Ticket:
         """As ``ReadyQueue.remove``; where it ends a turn, the next begins at the latest second heard of."""
@@ -214,13 +220,8 @@ class GroupedQueue:
             raise UnknownJobError(job_id, state="waiting")
         pushed = self._tickets[job_id]
         ticket = self._contests[pushed.priority].remove(pushed, self._latest_s)
-        self._forget(ticket)
-        return ticket
-
-    def _forget(self, ticket: Ticket) -> None:
         del self._tickets[ticket.id]
-        if not len(self._contests[ticket.priority].queue):  # then nothing waits behind a turn either
-            del self._contests[ticket.priority]
+        return ticket
 
     def ordered(self, now_s: float) -> list[Ticket]:
         return [t for priority in sorted(self._contests) for t in self._contests[priority].ordered(now_s)]
@@ -229,7 +230,6 @@ class GroupedQueue:
         in_contests: set[str] = set()
         for priority, contest in self._contests.items():
             contest.check()
-            assert len(contest), "an empty class was kept"
             assert all(ticket.priority == priority for ticket in contest), "a ticket is in another class"
             in_contests.update(ticket.id for ticket in contest)
         assert in_contests == self._tickets.keys(), "a ticket is lost"

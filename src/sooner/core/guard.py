@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from sooner.core.job import Ticket
@@ -173,10 +173,10 @@ class _ScaledRule:
 
     def due(self, now_s: float) -> Ticket | None:
         arrival = self._allowances.first_due()
-        return None if arrival is None else self.current(self._tickets[arrival[-1]])
+        return None if arrival is None else self._tickets[arrival[-1]]
 
     def current(self, ticket: Ticket) -> Ticket:
-        return replace(ticket, allowance_s=self._allowances.allowance_ns(_arrival(ticket)) / _NS_PER_S)
+        return ticket.with_allowance(self._allowances.allowance_ns(_arrival(ticket)) / _NS_PER_S)
 
     def remove(self, job_id: str) -> Ticket:
         ticket = self.current(self._tickets.pop(job_id))
@@ -246,12 +246,9 @@ class GuardedQueue:
         self._looked_at_s = None
 
     def peek(self, now_s: float) -> Ticket | None:
+        """As ``ReadyQueue.peek``; the ticket as it was pushed, its allowance not brought up to date."""
         self._looked_at_s = now_s
-        due = self._rule.due(now_s)
-        if due is not None:
-            return due
-        ticket = self._inner.peek(now_s)
-        return None if ticket is None else self._rule.current(ticket)
+        return self._rule.due(now_s) or self._inner.peek(now_s)
 
     def pop(self, now_s: float) -> Ticket | None:
         due = self._rule.due(now_s if self._looked_at_s is None else self._looked_at_s)

@@ -92,6 +92,22 @@ class Ticket:
     priority: int = 0
     allowance_s: float | None = None
 
+    def with_allowance(self, allowance_s: float | None) -> Ticket:
+        """The ticket with another allowance. Much faster than ``replace``, for a hot path."""
+        return Ticket(
+            id=self.id,
+            arrival_s=self.arrival_s,
+            size_s=self.size_s,
+            remaining_s=self.remaining_s,
+            sequence=self.sequence,
+            served_s=self.served_s,
+            window_s=self.window_s,
+            own_s=self.own_s,
+            client=self.client,
+            priority=self.priority,
+            allowance_s=allowance_s,
+        )
+
     @property
     def next_service_s(self) -> float:
         """Predicted service that the job gets if it is taken now, seconds."""

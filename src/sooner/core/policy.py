@@ -9,7 +9,8 @@ may serve any number of schedulers; what a queue needs to know of the traffic is
   which minimises the mean response time on one worker (Schrage 1968, https://doi.org/10.1287/opre.16.3.687).
 - srpt: the same order under its own name, which gives way between windows by definition.
 - hrrn: highest response ratio next (Brinch Hansen 1971), R = (wait + size) / size: near SJF for what has just
-  arrived, but waiting raises R without limit, so nothing starves. Wait counts time *not in service*, so a
+  arrived, but waiting raises R, so that a job is overtaken for so many times its size and not for ever, unless the
+  overload lasts: then the ratio of what is served rises, too. Wait counts time *not in service*, so a
   long file that has a worker to itself keeps R = 1 and any clip that has waited at all overtakes it at the
   next window. Counting service as waiting, or dividing by what remains, both let a file near its end hold
   clips back; ``docs/design.md`` has the figures.
@@ -88,7 +89,7 @@ class HrrnPolicy:
     """Highest response ratio next; the victim is the running job with the lowest ratio."""
 
     name: str = "hrrn"
-    summary: str = "highest response ratio next: short before long, but waiting counts, so nothing starves"
+    summary: str = "highest response ratio next: short before long, but waiting counts"
     preemptive: bool = True
 
     def make_queue(self, traffic: Traffic) -> ReadyQueue:
@@ -100,10 +101,11 @@ class HrrnPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairPolicy:
-    """``arrival + c · size / capacity``: a job of size s may be overtaken for c times as long as it takes.
+    """``arrival + c · size``: a job may be overtaken for c times as long as it takes.
 
-    The key never changes, so a plain heap serves it. Only jobs that arrive within ``c · (size − theirs)`` seconds
-    after a job can overtake it, so nothing starves while the engine keeps up with small jobs.
+    The size is in seconds of a worker as measured (``Traffic.speed``). The key never changes, so a plain heap
+    serves it. Only jobs that arrive within ``c · (size − theirs)`` seconds after a job can overtake it, so nothing
+    starves.
 
     Attributes:
         name: see ``Policy``; with another dial it is ``fair:<c>``.

@@ -36,6 +36,7 @@ class Traffic:
         self._num_workers = num_workers
         self._sizes: deque[float] = deque()
         self._sorted: list[float] = []
+        self._sum_s = 0.0
         self._arrivals_s: deque[float] = deque(maxlen=_NUM_ARRIVALS)
         self._starts: deque[tuple[float, float]] = deque(maxlen=_NUM_STARTS)  # size, seconds from arrival to end
         self._busy_since_s: float | None = None
@@ -48,8 +49,11 @@ class Traffic:
         self._arrivals_s.append(ticket.arrival_s)
         self._sizes.append(ticket.size_s)
         insort(self._sorted, ticket.size_s)
+        self._sum_s += ticket.size_s
         if len(self._sizes) > _NUM_SIZES:
-            del self._sorted[bisect_left(self._sorted, self._sizes.popleft())]
+            oldest_s = self._sizes.popleft()
+            self._sum_s -= oldest_s
+            del self._sorted[bisect_left(self._sorted, oldest_s)]
 
     def taken(self, ticket: Ticket, now_s: float) -> None:
         """Note that a worker takes a job, which no longer counts as waiting. O(1)."""
@@ -101,7 +105,7 @@ class Traffic:
     @property
     def mean_size_s(self) -> float:
         """Mean of the recent sizes, 0 where there are none."""
-        return sum(self._sizes) / len(self._sizes) if self._sizes else 0.0
+        return self._sum_s / len(self._sizes) if self._sizes else 0.0
 
     @property
     def median_size_s(self) -> float:
@@ -114,7 +118,7 @@ class Traffic:
         mean_s = self.mean_size_s
         if not mean_s:
             return 0.0
-        return sum((size_s - mean_s) ** 2 for size_s in self._sizes) / len(self._sizes) / mean_s**2
+        return math.fsum((size_s - mean_s) ** 2 for size_s in self._sizes) / len(self._sizes) / mean_s**2
 
     @property
     def sizes_s(self) -> list[float]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from sooner.core.estimator import Estimator
 from sooner.errors import LearntStateError
+from sooner.service.threads import run_to_its_end
 
 __all__ = ["LearnedFile"]
 
@@ -66,7 +67,7 @@ class LearnedFile:
     async def _save(self) -> None:
         body = {"model": self._model_id, "state": self._estimator.state()}  # here: the loop's thread changes it
         try:
-            await asyncio.to_thread(_replace, self._path, body)
+            await run_to_its_end(None, lambda: _replace(self._path, body))  # never two at once, the older last
         except OSError as error:
             _log.error("what was learnt cannot be saved in %s: %s", self._path, error)
 

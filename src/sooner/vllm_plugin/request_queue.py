@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -67,7 +66,7 @@ class _Upload:
     def ticket(self, estimator: Estimator) -> Ticket:
         _, _, chunk, request = self.entries[0]
         ticket = ticket_of(request, chunk, estimator, sequence=self.sequence)
-        return replace(ticket, allowance_s=self.allowance_s)
+        return ticket if self.allowance_s is None else ticket.with_allowance(self.allowance_s)
 
 
 class PolicyRequestQueue:
