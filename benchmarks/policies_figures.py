@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -19,7 +20,7 @@ MIXED_DRAWN = ("mixed-0.5", "mixed-0.85", "mixed-1.2")
 SIZE_IN = (11.0, 4.2)
 MARKERS = {"fair:3": "<", "fair:30": ">", "adaptive": "D", "sjf": "s", "quantile": "o", "hrrn": "^", "boost": "P"}
 RINGS = ("adaptive", "adaptive, guard")  # around what they choose, which lies at the same place
-STYLE = {"font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "sooner"}
+STYLE: Any = {"font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "sooner"}
 Point = tuple[float, float]
 
 
@@ -87,11 +88,11 @@ def draw_points(axes: Axes, points: Mapping[str, Point]) -> None:
         axes.spines[side].set_visible(False)
 
 
-def looks_of(labels: Sequence[str]) -> dict[str, dict[str, object]]:
+def looks_of(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     """A colour for each policy, a mark for each row; those without preemption are hollow."""
     family = {label: label.split(",")[0].split(":")[0] for label in labels}
     palette = Palette(list(dict.fromkeys(family[label] for label in labels if label != BOUND)))
-    looks: dict[str, dict[str, object]] = {BOUND: {"marker": "+", "color": INK, "markersize": 10}}
+    looks: dict[str, dict[str, Any]] = {BOUND: {"marker": "+", "color": INK, "markersize": 10}}
     for label in labels:
         if label == BOUND:
             continue

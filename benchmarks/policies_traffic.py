@@ -33,8 +33,6 @@ TOKEN_BOUND = BatchingProfile(
     max_windows_per_step=8,
     max_running=64,
 )
-# The paper's engine with sizes in its own seconds: an admission, and what a token adds to every step it is in.
-IN_SECONDS = {"size_encode_s": 0.047, "size_token_s": 0.0003}
 
 MOST_WRONG = 4.0
 FILES_TAKEN_FOR = 0.25
@@ -113,12 +111,13 @@ def is_clip(one: TraceRequest | LatencyRecord) -> bool:
 def all_scenarios() -> Iterator[Scenario]:
     paper = load_profile("a100-large-v3")
     assert isinstance(paper, BatchingProfile)
-    in_seconds = replace(paper, name="a100-large-v3, sizes in seconds", **IN_SECONDS)
+    # An admission, and what a token adds to the step that it is in.
+    in_seconds = replace(paper, name="a100-large-v3, sizes in seconds", size_encode_s=0.047, size_token_s=0.0003)
     clips = WorkloadOptions(workload="clips", requests=1500)
     mixed = WorkloadOptions(workload="mixed", requests=1500, max_file_s=1800)
     workers = load_profile("embedded-tiny")
-    at_25 = list(at_rates("paper", paper, "clips", PAPER_RATES_PER_S))
-    yield from at_25
+    of_paper = list(at_rates("paper", paper, "clips", PAPER_RATES_PER_S))
+    yield from of_paper
     yield from at_rates("uniform", paper, "uniform", PAPER_RATES_PER_S)
     yield from at_rates("seconds", in_seconds, "clips", PAPER_RATES_PER_S[:2])
     yield from at_loads("tokens", TOKEN_BOUND, clips, (0.85, 1.2))
@@ -127,7 +126,7 @@ def all_scenarios() -> Iterator[Scenario]:
     yield from at_loads("bursty", workers, replace(mixed, arrivals="gamma"), (0.85,))
     yield from at_loads("drift", workers, replace(mixed, drift_rate=3.0), (0.85,))
     yield from at_loads("clips", workers, clips, CLIPS_LOADS)
-    for right in (at_25[-1], of_mixed["mixed-0.85"]):
+    for right in (of_paper[-1], of_mixed["mixed-0.85"]):
         yield replace(right, name=f"wrong-{right.name}", right=right.name, wrong="all")
     right = of_mixed["mixed-0.85"]
     yield replace(right, name="wrong-files-0.85", right=right.name, wrong="files")

@@ -31,7 +31,7 @@ from sooner.vllm_plugin.scheduler import SoonerScheduler
 from tests_vllm.scheduling import make_scheduler
 
 OUR_CLASS = "sooner.vllm_plugin.scheduler.SoonerScheduler"
-ALL = ["fcfs", "priority", "sjf", "hrrn"]
+ALL = ["fcfs", "priority", "sjf", "hrrn", "srpt", "fair", "quantile", "boost", "adaptive"]
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -82,7 +82,7 @@ def test_without_the_plugin_vllm_refuses_our_names_and_our_command_says_why(mode
 def test_the_command_tells_that_all_is_well() -> None:
     result = run("sooner.vllm_plugin")
     assert result.returncode == 0, result.stderr
-    assert "--scheduling-policy takes fcfs, priority, sjf, hrrn." in result.stdout
+    assert f"--scheduling-policy takes {', '.join(ALL)}." in result.stdout
 
 
 @pytest.mark.parametrize("policy", ALL)
@@ -92,7 +92,8 @@ def test_flag_and_class_take_every_name(model: Path, policy: str) -> None:
 
 
 def test_the_class_refuses_nonsense_and_lists_the_names(model: Path) -> None:
-    with pytest.raises(ValidationError, match="'fcfs', 'priority', 'sjf' or 'hrrn'"):
+    names = ", ".join(f"'{name}'" for name in ALL[:-1])
+    with pytest.raises(ValidationError, match=f"{names} or 'adaptive'"):
         configured(model, scheduling_policy="nonsense")
 
 

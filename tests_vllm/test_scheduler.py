@@ -15,6 +15,7 @@ from vllm.v1.request import Request
 from sooner import Estimator
 from sooner.vllm_plugin import scheduler as plugin_scheduler
 from sooner.vllm_plugin.chunk import ESTIMATE_KEY, chunks_of_upload
+from sooner.vllm_plugin.config import our_policies
 from sooner.vllm_plugin.scheduler import SoonerScheduler, SynchronousSoonerScheduler, admission_advice
 from tests_vllm.scheduling import Engine, abort, make_request, make_scheduler, scripted_token
 
@@ -22,6 +23,7 @@ COSTS = {"encode_s": 0.5, "token_s": 0.25}
 ESTIMATOR = Estimator(kappa=3.0, **COSTS)
 
 ours = pytest.mark.parametrize("policy", ["sjf", "hrrn"])
+every = pytest.mark.parametrize("policy", our_policies())
 both_loops = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 
 
@@ -72,7 +74,7 @@ def test_vllms_own_policies_get_vllms_own_scheduler(model: Path, policy: str, is
     assert type(scheduler) is (AsyncScheduler if is_async else Scheduler)
 
 
-@ours
+@every
 @both_loops
 def test_ours_is_over_the_one_that_vllm_would_take(model: Path, policy: str, is_async: bool) -> None:
     scheduler = make_scheduler(model, policy, is_async=is_async)
@@ -88,7 +90,7 @@ def test_starts_are_those_of_a_naive_scan(
     model: Path, clock: Callable[[float], None], policy: str, is_async: bool, num_slots: int
 ) -> None:
     rng = random.Random(5)
-    options = dict(COSTS)
+    options = {**COSTS, "guard": "off"}  # the scan knows the policy alone
     scheduler = make_scheduler(model, policy, num_slots=num_slots, is_async=is_async, options=options)
     engine = Engine(scheduler, is_async=is_async)
     waiting: list[Request] = []
@@ -184,6 +186,71 @@ def test_under_memory_pressure_the_policys_victim_goes_and_nothing_is_lost(
     assert len(scheduler.waiting) == len(scheduler.running) == len(scheduler.requests) == 0
 
 
+def rush(model: Path, clock: Callable[[float], None], policy: str, *, is_async: bool) -> tuple[Any, Engine]:
+    """Clips and files that come faster than they go, with too little memory for all slots, run to the end."""
+    rng = random.Random(7)
+    options = {} if policy == "fcfs" else dict(COSTS)
+    scheduler = make_scheduler(model, policy, num_slots=4, num_blocks=150, is_async=is_async, options=options)
+    engine = Engine(scheduler, is_async=is_async)
+    now_s = 1000.0
+    for number in range(30):
+        now_s += 0.5
+        clock(now_s)
+        if number % 10 == 4:
+            coming = upload(f"file{number}", [20.0] * 5, arrival_s=now_s)
+        else:
+            coming = [clip(f"clip{number}", tokens=rng.randint(5, 150), arrival_s=now_s)]
+        for request in coming:
+            scheduler.add_request(request)
+        engine.step()
+    clock(now_s + 600.0)
+    engine.run()
+    return scheduler, engine
+
+
+@both_loops
+def test_under_every_policy_all_requests_end_with_the_tokens_that_they_have_under_fcfs(
+    model: Path, clock: Callable[[float], None], is_async: bool
+) -> None:
+    _, fcfs = rush(model, clock, "fcfs", is_async=is_async)
+    assert len(fcfs.tokens) == 27 + 3 * 5
+    for policy in our_policies():
+        scheduler, engine = rush(model, clock, policy, is_async=is_async)
+        assert engine.tokens == fcfs.tokens, policy
+        assert engine.started != fcfs.started, policy
+        assert scheduler.get_kv_cache_usage() == 0
+        assert len(scheduler.waiting) == len(scheduler.running) == len(scheduler.requests) == 0
+        scheduler.waiting.check()
+
+
+def test_changes_of_order_are_logged(
+    model: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(plugin_scheduler.logger, "info", lambda text, *values: told.append(text % values))
+    scheduler, _ = rush(model, clock, "adaptive", is_async=True)
+    start_up, *changes = told
+    assert "Guard: scaled:5,120." in start_up
+    assert changes[0].startswith("order ")
+    assert " instead of fcfs: " in changes[0]
+    assert changes[-1].startswith(f"order {scheduler.waiting.order} ")
+    assert scheduler.waiting.take_switches() == []
+
+
+def test_the_guard_serves_first_what_was_put_off_for_long(model: Path, clock: Callable[[float], None]) -> None:
+    """A queue of clips that sjf would serve first, and a file before them whose half a minute is over."""
+    started = {}
+    for guard in ("off", "fixed:30"):
+        scheduler = make_scheduler(model, "sjf", num_slots=1, options={**COSTS, "guard": guard})
+        engine = Engine(scheduler)
+        for request in [*upload("file", [30.0, 30.0]), clip("a", tokens=3, arrival_s=1001.0)]:
+            scheduler.add_request(request)
+        clock(1031.0)
+        engine.run()
+        started[guard] = engine.started
+    assert started == {"off": ["a", "file-0", "file-1"], "fixed:30": ["file-0", "file-1", "a"]}
+
+
 @both_loops
 def test_the_two_policies_evict_differently(model: Path, clock: Callable[[float], None], is_async: bool) -> None:
     """The long request came first: sjf evicts it for its size, hrrn spares it for its wait."""
@@ -242,7 +309,7 @@ def test_a_preempted_request_waits_with_its_own_arrival_and_what_remains(
     assert engine.tokens["r"] == [scripted_token("r", position) for position in range(100)]
 
 
-@ours
+@every
 def test_aborts_leave_nothing_behind_whatever_their_order(model: Path, policy: str) -> None:
     """vLLM may abort a request before it was added, and again after."""
     scheduler = make_scheduler(model, policy, num_slots=1, options=dict(COSTS))
@@ -265,7 +332,7 @@ def test_aborts_leave_nothing_behind_whatever_their_order(model: Path, policy: s
     assert len(engine.tokens["next"]) == 3
 
 
-@ours
+@every
 def test_one_window_a_step_and_the_queue_is_whole_after_each(model: Path, policy: str) -> None:
     scheduler = make_scheduler(model, policy, num_slots=8, step_tokens=2048)
     engine = Engine(scheduler)
@@ -278,7 +345,7 @@ def test_one_window_a_step_and_the_queue_is_whole_after_each(model: Path, policy
     assert scheduler.has_unfinished_requests()
 
 
-@ours
+@every
 def test_totals_travel_with_vllms_statistics(model: Path, policy: str) -> None:
     scheduler = make_scheduler(model, policy)
     scheduler.add_request(clip("r", tokens=5))
@@ -288,24 +355,29 @@ def test_totals_travel_with_vllms_statistics(model: Path, policy: str) -> None:
     assert totals["sooner_preemptions"] == 0
 
 
-@ours
-def test_what_vllm_looks_at_and_puts_back_is_no_admission(model: Path, policy: str) -> None:
+@every
+def test_what_vllm_looks_at_and_puts_back_is_no_admission(
+    model: Path, clock: Callable[[float], None], policy: str
+) -> None:
     """As it does with a request whose adapter has no room: the next one in the order is admitted instead."""
     scheduler = make_scheduler(model, policy)
     engine = Engine(scheduler)
     for n in range(3):
         scheduler.add_request(clip(f"r{n}", tokens=5 + n))
     is_ready = scheduler._handle_blocked_waiting_request
-    scheduler._handle_blocked_waiting_request = lambda r: r.request_id != "r0" and is_ready(r)
+    clock(1000.0)
+    scheduler.waiting.begin_step(1000.0)
+    first, second, _ = [request.request_id for request in scheduler.waiting]
+    scheduler._handle_blocked_waiting_request = lambda r: r.request_id != first and is_ready(r)
     engine.step()
-    assert engine.started == ["r1"]
+    assert engine.started == [second]
     assert len(scheduler.waiting) == 2
     scheduler._handle_blocked_waiting_request = is_ready
     engine.run()
     assert sorted(engine.started) == ["r0", "r1", "r2"]
 
 
-@ours
+@every
 def test_a_step_of_many_windows_admits_so_many(model: Path, policy: str) -> None:
     engine = Engine(make_scheduler(model, policy, step_tokens=4600))
     for n in range(8):
@@ -314,7 +386,7 @@ def test_a_step_of_many_windows_admits_so_many(model: Path, policy: str) -> None
     assert len(engine.started) == 3
 
 
-@ours
+@every
 def test_a_clients_priority_names_no_victim(model: Path, policy: str) -> None:
     scheduler = make_scheduler(model, policy)
     request = clip("r", tokens=5)

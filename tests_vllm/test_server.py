@@ -72,7 +72,7 @@ def running(
         log=folder / "log",
         policy=request.param,
         num_slots=2,
-        additional_config={"sooner": {"journal_path": str(journal)}},
+        additional_config={"sooner": {"journal_path": str(journal), "guard": "off"}},  # a scan knows no guard
     ) as server:
         yield Running(request.param, server, journal)
 
@@ -115,6 +115,25 @@ def burst(running: Running, long_file: JoinedRecording) -> Burst:
     begin_s, num_lines = time(), len(running.lines())
     texts = asyncio.run(transcribe_all(running, [long_file.path, *(clip.path for clip in clips())]))
     return Burst(begin_s, texts, running.lines(num_lines))
+
+
+def test_adaptive_leaves_fcfs_in_a_rush_and_texts_are_those_of_fcfs(
+    model: Path, long_file: JoinedRecording, fcfs_texts: Mapping[str, str], tmp_path: Path
+) -> None:
+    """First in this file, so that no other server runs beside its own."""
+    options = {"sooner": {"journal_path": str(tmp_path / "journal.jsonl")}}
+    with VllmServer(
+        model, log=tmp_path / "log", policy="adaptive", num_slots=2, additional_config=options
+    ) as server:
+        running = Running("adaptive", server, tmp_path / "journal.jsonl")
+        texts = asyncio.run(transcribe_all(running, [long_file.path, *(clip.path for clip in clips())]))
+        metrics, log = server.metrics(), server.log_text()
+    assert texts == fcfs_texts
+    assert not waiting_in(running.lines())
+    assert 'policy="adaptive"' in metrics
+    assert "adaptive: " in log
+    assert "Guard: scaled:5,120." in log
+    assert re.search(r"order \w+ instead of fcfs: \d+ wait, [0-9.]+ s of work", log)
 
 
 def test_starts_are_those_of_a_naive_scan_and_texts_are_those_of_fcfs(

@@ -64,6 +64,16 @@ def test_what_remains_grows_only_where_a_job_took_more_than_twice_its_time(
         s.check()
 
 
+@pytest.mark.parametrize(("slower", "factor"), [(1.95, 1.0), (2.05, 2.05), (15.0, 15.0), (40.0, 16.0)])
+def test_from_twice_its_time_on_what_remains_is_scaled(slower: float, factor: float) -> None:
+    s = scheduler("sjf")
+    s.submit(job("file", audio_s=120.0))
+    s.next(0.0)
+    now_s = 2 * WINDOW_S * slower
+    s.yield_back("file", remaining=ESTIMATOR.estimate(60.0), now_s=now_s)
+    assert remaining_s(s, "file", now_s) == pytest.approx(2 * WINDOW_S * factor)
+
+
 def test_a_job_that_outruns_its_size_loses_its_place() -> None:
     """Two files of one size; by what was predicted the first would keep its place, having less to go."""
     s = scheduler("sjf")

@@ -144,12 +144,15 @@ TestLineAgainstScan = LineAgainstScan.TestCase
 
 
 @pytest.mark.parametrize("policy", NAMES)
-def test_a_long_rush_is_ordered_as_the_reference_has_it(policy: str) -> None:
+@pytest.mark.parametrize(
+    "sizes_s", [(0.25, 0.5, 0.75, 1.0, 1.5, 12.0), (2.0, 2.5, 3.0)], ids=["unlike", "half is too much"]
+)
+def test_a_long_rush_is_ordered_as_the_reference_has_it(policy: str, sizes_s: tuple[float, ...]) -> None:
     """Long enough for every window of what is measured to be full and to move on."""
     rng = random.Random(11)
     pair = Pair(policy, num_workers=2)
     for step in range(1400):
-        pair.arrive(rng.choice([0.25, 0.5, 0.75, 1.0, 1.5, 12.0]) + rng.randrange(64) / 64)
+        pair.arrive(rng.choice(sizes_s) + rng.randrange(64) / 64)
         for _ in range(rng.choice([0, 1, 1, 2])):
             pair.now_s += rng.randrange(64) / 32
             pair.take()

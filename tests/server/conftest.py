@@ -93,10 +93,10 @@ class Running:
         return body
 
     def metrics(self) -> dict[tuple[str, ...], float]:
-        """What ``/metrics`` says: each sample's value by its name and its labels' values."""
+        """What ``/metrics`` says: values by name and labels' values, in the order of the labels' names."""
         page = self.client.get("/metrics").text
         return {
-            (sample.name, *sample.labels.values()): sample.value
+            (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(page)
             for sample in family.samples
         }

@@ -76,20 +76,23 @@ def state_with(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "cannot be used, learning anew"),
-        (b"\xff\xfe\x00", "cannot be used, learning anew"),
-        (b"[" * 100_000, "cannot be used, learning anew"),
-        (b'{"model": "fake", "sta', "cannot be used, learning anew"),
+        (b"", "cannot be used, and is not written to"),
+        (b"\xff\xfe\x00", "cannot be used, and is not written to"),
+        (b"[" * 100_000, "cannot be used, and is not written to"),
+        (b'{"model": "fake", "sta', "cannot be used, and is not written to"),
         (b'["a", "list"]', "it is no such file"),
         (b'{"model": "fake"}', "it is no such file"),
         (b'{"model": "fake", "state": null}', "not a state of version 1"),
         (state_with(version=99).encode(), "not a state of version 1"),
-        (state_with(kappa={"levels": [[None, None, 1e999, 1.0]]}).encode(), "cannot be used, learning anew"),
-        (state_with(costs={"gram": [10**400] * 6}).encode(), "cannot be used, learning anew"),
-        (b'{"model": "large-v3", "state": {}}', "was learnt with large-v3: learning anew"),
+        (
+            state_with(kappa={"levels": [[None, None, 1e999, 1.0]]}).encode(),
+            "cannot be used, and is not written to",
+        ),
+        (state_with(costs={"gram": [10**400] * 6}).encode(), "cannot be used, and is not written to"),
+        (b'{"model": "large-v3", "state": {}}', "it was learnt with large-v3, and this is fake"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_and_learnt_anew(
+def test_a_file_that_cannot_be_used_is_told_and_left_alone(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes, said: str
 ) -> None:
     path = tmp_path / "learned.json"
@@ -100,7 +103,7 @@ def test_a_file_that_cannot_be_used_is_told_and_learnt_anew(
     assert server.metrics()["sooner_kappa",] == 3.0
     assert server.post(JFK).status_code == 200
     server.stop()
-    assert saved(path)["model"] == "fake"
+    assert path.read_bytes() == content
 
 
 def test_a_file_that_cannot_be_written_is_told_and_the_server_serves(
@@ -159,15 +162,22 @@ def test_it_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(learned, "_SAVE_EVERY_S", 0.0)
     path = tmp_path / "learned.json"
     estimator = Estimator(learns=True)
+    replace = learned._replace
 
     async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        states: asyncio.Queue[Any] = asyncio.Queue()
+
+        def replace_and_tell(path: Path, body: dict[str, Any]) -> None:
+            replace(path, body)
+            loop.call_soon_threadsafe(states.put_nowait, saved(path)["state"])
+
+        monkeypatch.setattr(learned, "_replace", replace_and_tell)
         saving = asyncio.create_task(LearnedFile(path, estimator, model_id="fake").save_often())
-        while not path.exists():
-            await asyncio.sleep(0)
+        assert await states.get() == estimator.state()
         teach(estimator)
-        while saved(path)["state"] != estimator.state():
-            await asyncio.sleep(0)
-        assert not saving.done()
+        while await states.get() != estimator.state():
+            assert not saving.done()
         await stopped(saving)
 
     within_limit(scenario)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,15 @@ from sooner.service.dispatcher import Dispatcher, Transcript, WindowRecord
 class Stage:
     """A dispatcher over a fake engine whose windows end when the test says so."""
 
-    def __init__(self, policy: str, *, num_workers: int, preempt: bool | None, limits: Limits) -> None:
+    def __init__(
+        self,
+        policy: str,
+        *,
+        num_workers: int,
+        preempt: bool | None,
+        limits: Limits,
+        estimator: Estimator,
+    ) -> None:
         self.clock = ManualClock()
         self.entered: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self.log: list[tuple[str, int]] = []
@@ -30,7 +40,7 @@ class Stage:
         self.failures: dict[str, Exception] = {}
         self._gate = threading.Semaphore(0)
         self._loop = asyncio.get_running_loop()
-        self.estimator = Estimator()
+        self.estimator = estimator
         self.dispatcher = Dispatcher(
             engine=FakeEngine(self._on_step),
             scheduler=Scheduler(policy_named(policy), num_workers=num_workers, preempt=preempt, limits=limits),
@@ -46,10 +56,10 @@ class Stage:
         if job.id in self.failures:
             raise self.failures[job.id]
 
-    def send(self, job_id: str, audio_s: float) -> asyncio.Task[Transcript]:
+    def send(self, job_id: str, audio_s: float, language: str | None = None) -> asyncio.Task[Transcript]:
         audio = Audio(path=Path("unused"), num_samples=round(audio_s * 16_000))
         return asyncio.ensure_future(
-            self.dispatcher.transcribe(job_id=job_id, audio=audio, language=None, options=DecodingOptions())
+            self.dispatcher.transcribe(job_id=job_id, audio=audio, language=language, options=DecodingOptions())
         )
 
     async def window_begins(self) -> tuple[str, int]:
@@ -69,9 +79,20 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    policy: str = "hrrn", *, num_workers: int = 1, preempt: bool | None = None, limits: Limits | None = None
+    policy: str = "hrrn",
+    *,
+    num_workers: int = 1,
+    preempt: bool | None = None,
+    limits: Limits | None = None,
+    estimator: Estimator | None = None,
 ) -> AsyncIterator[Stage]:
-    s = Stage(policy, num_workers=num_workers, preempt=preempt, limits=limits or Limits())
+    s = Stage(
+        policy,
+        num_workers=num_workers,
+        preempt=preempt,
+        limits=limits or Limits(),
+        estimator=estimator or Estimator(),
+    )
     try:
         yield s
     finally:
@@ -135,6 +156,96 @@ def test_a_transcript_tells_what_scheduling_did() -> None:
             ]
             seen = s.estimator.statistics()
             assert (seen.num_jobs, seen.actual_tokens, seen.actual_service_s) == (2, 180, 3.5)
+
+    run(scenario)
+
+
+class RecordingEstimator(Estimator):
+    """Notes what it is told of finished jobs."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.told: list[dict[str, Any]] = []
+
+    def observe(self, job: Job, **facts: Any) -> None:
+        self.told.append({"id": job.id, "asked_for": job.language, **facts})
+        super().observe(job, **facts)
+
+
+def test_the_estimator_is_told_windows_and_language() -> None:
+    async def scenario() -> None:
+        estimator = RecordingEstimator(learns=True)
+        async with stage("fcfs", estimator=estimator) as s:
+            meeting, clip = s.send("meeting", 70.0), s.send("clip", 3.0, language="de")
+            for _ in range(4):
+                await s.window_begins()
+                s.let_windows_end()
+            await asyncio.gather(meeting, clip)
+        assert estimator.told == [
+            {
+                "id": "meeting",
+                "asked_for": None,
+                "tokens": 270,
+                "service_s": 3.0,
+                "num_windows": 3,
+                "language": "en",
+            },
+            {"id": "clip", "asked_for": "de", "tokens": 90, "service_s": 1.0, "num_windows": 1, "language": "de"},
+        ]
+
+    run(scenario)
+
+
+def test_a_job_is_sized_by_what_its_language_has_taught() -> None:
+    async def scenario() -> None:
+        estimator = Estimator(learns=True)
+        taught = estimator.estimate(10.0)
+        for number in range(50):
+            job = Job(id=str(number), arrival_s=0.0, audio_s=10.0, estimate=taught, language="de")
+            estimator.observe(job, tokens=60, service_s=taught.size_s)
+        expected = {language: estimator.estimate(10.0, language=language) for language in ("de", "en", None)}
+        assert len({estimate.estimated_output_tokens for estimate in expected.values()}) > 1
+        async with stage(estimator=estimator, num_workers=3) as s:
+            tasks = [s.send(str(language), 10.0, language) for language in expected]
+            for _ in expected:
+                await s.window_begins()
+            s.run_dry()
+            texts = await asyncio.gather(*tasks)
+        assert [text.job.estimate for text in texts] == list(expected.values())
+        assert [text.job.language for text in texts] == list(expected)
+
+    run(scenario)
+
+
+def test_what_remains_of_a_started_job_goes_on_from_a_window() -> None:
+    async def scenario() -> None:
+        async with stage("sjf", estimator=Estimator(encode_s=0.5, token_s=0.25, context_s=1.0)) as s:
+            meeting = s.send("meeting", 90.0)
+            await s.window_begins()
+            clip = s.send("clip", 3.0)
+            await asyncio.sleep(0)
+            s.let_windows_end()
+            assert await s.window_begins() == ("clip", 0)
+            (waiting,) = [row for row in s.dispatcher.scheduler.forecast(s.clock.now_s()) if not row.running]
+            assert waiting.job.size_s == 3 * 0.5 + 270 * 0.25 + 2 * 1.0
+            assert waiting.remaining_s == 2 * 0.5 + 180 * 0.25 + 2 * 1.0
+            s.run_dry()
+            await asyncio.gather(meeting, clip)
+
+    run(scenario)
+
+
+def test_changes_of_order_are_logged_as_they_come(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="sooner")
+
+    async def scenario() -> None:
+        async with stage("adaptive") as s:
+            tasks = [s.send(f"clip{n}", 3.0) for n in range(8)]
+            await s.window_begins()
+            (line,) = [one.getMessage() for one in caplog.records]
+            assert line.startswith("order boost instead of fcfs: 4 wait, ")
+            s.run_dry()
+            assert len(await asyncio.gather(*tasks)) == 8
 
     run(scenario)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from sooner import policies, policy_named
 from sooner.core.estimator import WINDOW_S
+from sooner.core.guard import Guard
 from sooner.simulator.profile import BatchingProfile
 from sooner.simulator.simulate import simulate
 from sooner.vllm_plugin.chunk import chunk_of, chunks_of_upload, ticket_of
@@ -45,12 +46,13 @@ class Request:
 class Engine:
     profile: BatchingProfile
     policy_name: str
+    guard: Guard | None
     running: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.policy = policy_named(self.policy_name)
         self.estimator = self.profile.estimator()
-        self.queue = PolicyRequestQueue(self.policy, self.estimator)
+        self.queue = PolicyRequestQueue(self.policy, self.estimator, guard=self.guard)
         self.free = self.profile.memory_blocks or 10**9
 
     def requests(self, number: int, one: TraceRequest) -> list[Request]:
@@ -106,8 +108,10 @@ class Engine:
         return num_admitted
 
 
-def plugin_finishes(trace: Sequence[TraceRequest], profile: BatchingProfile, policy: str) -> dict[str, float]:
-    engine = Engine(profile, policy)
+def plugin_finishes(
+    trace: Sequence[TraceRequest], profile: BatchingProfile, policy: str, guard: Guard | None
+) -> dict[str, float]:
+    engine = Engine(profile, policy, guard)
     coming = list(enumerate(trace))
     left = {f"{number}": profile.num_windows(one.audio_s) for number, one in coming}
     ended: dict[str, float] = {}
@@ -145,14 +149,20 @@ uploads = st.tuples(st.integers(0, 20), st.sampled_from([1, 2, 4, 10, 28, 31, 60
 
 @settings(deadline=None)
 @given(
-    shapes=st.lists(uploads, min_size=1, max_size=14),
+    shapes=st.lists(uploads, min_size=1, max_size=30),
     policy=st.sampled_from(POLICIES),
     per_step=st.integers(1, 3),
     slots=st.integers(1, 5),
     num_blocks=st.one_of(st.none(), st.integers(12, 60)),
+    guard=st.sampled_from([None, Guard(max_wait_s=20.0)]),
 )
 def test_every_finish_is_the_plugins(
-    shapes: list[tuple[int, int, int]], policy: str, per_step: int, slots: int, num_blocks: int | None
+    shapes: list[tuple[int, int, int]],
+    policy: str,
+    per_step: int,
+    slots: int,
+    num_blocks: int | None,
+    guard: Guard | None,
 ) -> None:
     engine = profile(
         max_windows_per_step=per_step,
@@ -169,8 +179,9 @@ def test_every_finish_is_the_plugins(
         ),
         key=lambda one: one.arrival_s,
     )
-    run = simulate(engine, trace, policy=policy)
-    assert {record.id: record.finished_s for record in run.records} == plugin_finishes(trace, engine, policy)
+    run = simulate(engine, trace, policy=policy, guard=guard)
+    finished_s = {record.id: record.finished_s for record in run.records}
+    assert finished_s == plugin_finishes(trace, engine, policy, guard)
 
 
 def test_a_file_that_came_first_in_a_burst_is_served_first_by_fcfs() -> None:

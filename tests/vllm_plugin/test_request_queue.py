@@ -332,7 +332,12 @@ def test_a_guards_promise_outlives_the_chunks_of_an_upload() -> None:
         queue.add_request(clip)
     taken += [queue.pop_request().request_id for _ in range(9)]
     clips_first = ["clip0-0", "clip1-0"]  # 11.5 s hold one whole clip and the beginning of another
-    assert taken == ["first-0", *clips_first, *(f"file-{n}" for n in range(3)), *(f"clip{n}-0" for n in range(2, 6))]
+    assert taken == [
+        "first-0",
+        *clips_first,
+        *(f"file-{n}" for n in range(3)),
+        *(f"clip{n}-0" for n in range(2, 6)),
+    ]
 
 
 def test_a_rush_changes_the_order_with_all_that_waits_and_is_told_once() -> None:

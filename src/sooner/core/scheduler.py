@@ -186,7 +186,14 @@ class Scheduler:
         """Whether a worker has this job now."""
         return job_id in self._running
 
-    def submit(self, job: Job, *, remaining: Estimate | None = None, sequence: int | None = None) -> int:
+    def submit(
+        self,
+        job: Job,
+        *,
+        remaining: Estimate | None = None,
+        sequence: int | None = None,
+        window_s: float | None = None,
+    ) -> int:
         """Admit a job and return its admission number.
 
         Args:
@@ -194,6 +201,8 @@ class Scheduler:
             remaining: what is left of it, where a part is served already: that part was admitted, so no limit
                 refuses the rest. ``None``: all of it.
             sequence: the admission number it had then, which it keeps. ``None``: the next one.
+            window_s: predicted service until it can next be put off, seconds. ``None``: a mean window, or all of
+                it where jobs do not give way.
 
         Raises:
             AudioTooLongError, QueueFullError, BacklogTooLargeError: refused; nothing changed.
@@ -211,7 +220,7 @@ class Scheduler:
             size_s=job.size_s,
             remaining_s=job.size_s if remaining is None else remaining.size_s,
             sequence=sequence,
-            window_s=self._window_s(job),
+            window_s=self._window_s(job) if window_s is None else window_s,
             own_s=job.estimate.own_s,
             client=job.client,
             priority=job.priority,
@@ -225,23 +234,31 @@ class Scheduler:
         return job.estimate.size_s / job.estimate.windows if self.preempts else math.inf
 
     def check_room(self) -> None:
-        """Raise what ``submit`` would raise for any job now: a driver can refuse before it receives one."""
-        limits = self._limits
-        if self.num_waiting >= limits.max_waiting:
-            raise QueueFullError(
-                limit=limits.max_waiting, actual=self.num_waiting, retry_after_s=max(1.0, self.backlog_s)
-            )
-        if limits.max_backlog_s is not None and self.backlog_s > limits.max_backlog_s:
-            raise BacklogTooLargeError(limit_s=limits.max_backlog_s, actual_s=self.backlog_s)
+        """Raise what ``submit`` would raise for any job now: a driver can refuse before it receives one.
+
+        Counts as a refusal.
+        """
+        self._refuse(self._reason_for_any())
 
     def _refuse_over_limits(self, job: Job) -> None:
-        try:
-            if job.audio_s > self._limits.max_audio_s:
-                raise AudioTooLongError(limit_s=self._limits.max_audio_s, actual_s=job.audio_s)
-            self.check_room()
-        except AdmissionError:
+        if job.audio_s > self._limits.max_audio_s:
+            self._refuse(AudioTooLongError(limit_s=self._limits.max_audio_s, actual_s=job.audio_s))
+        self._refuse(self._reason_for_any())
+
+    def _refuse(self, reason: AdmissionError | None) -> None:
+        if reason is not None:
             self._num_refused += 1
-            raise
+            raise reason
+
+    def _reason_for_any(self) -> AdmissionError | None:
+        """Why no job at all can be admitted now; ``None`` where there is room."""
+        limits = self._limits
+        if self.num_waiting >= limits.max_waiting:
+            retry_after_s = max(1.0, self.backlog_s)
+            return QueueFullError(limit=limits.max_waiting, actual=self.num_waiting, retry_after_s=retry_after_s)
+        if limits.max_backlog_s is not None and self.backlog_s > limits.max_backlog_s:
+            return BacklogTooLargeError(limit_s=limits.max_backlog_s, actual_s=self.backlog_s)
+        return None
 
     def _enqueue(self, ticket: Ticket) -> None:
         self._line.push(ticket)

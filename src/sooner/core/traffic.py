@@ -65,6 +65,10 @@ class Traffic:
         if ticket.remaining_s == ticket.size_s:
             self._starts.append((ticket.size_s, now_s - ticket.arrival_s + ticket.remaining_s / self.speed))
 
+    def emptied(self) -> None:
+        """Note that the last waiting job was taken out unserved: from now on the engine may stand idle. O(1)."""
+        self._busy_since_s = None
+
     @property
     def capacity(self) -> float:
         """Predicted service that the engine gives in a second when it is full, all workers together.

@@ -118,6 +118,8 @@ class WaitingLine:
         """See ``ReadyQueue``."""
         ticket = self._queue.remove(job_id)
         self._left(ticket)
+        if not self.traffic.num_waiting:
+            self.traffic.emptied()
         return ticket
 
     def _left(self, ticket: Ticket) -> None:

@@ -1,7 +1,8 @@
 """What was learnt of sizes, kept in a file over a restart.
 
 The file is replaced as a whole, so that a crash leaves the last one or the new one. One that cannot be used
-(another model's, a damaged one) is a reason to learn anew and not to refuse to serve; the log says so.
+(another model's, a damaged one) is a reason to learn anew and not to refuse to serve; the log says so, and the
+file is left as it is: it may be worth something to somebody.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class LearnedFile:
         self._path = path
         self._estimator = estimator
         self._model_id = model_id
+        self._may_replace = True
         self._load()
 
     def _load(self) -> None:
@@ -45,13 +47,13 @@ class LearnedFile:
             if not isinstance(body, dict) or "model" not in body or "state" not in body:
                 raise LearntStateError(reason="it is no such file")
             if body["model"] != self._model_id:
-                _log.warning("%s was learnt with %s: learning anew", self._path, body["model"])
-                return
+                raise LearntStateError(reason=f"it was learnt with {body['model']}, and this is {self._model_id}")
             self._estimator.load_state(body["state"])
         except FileNotFoundError:
             return
         except (OSError, ValueError, RecursionError, LearntStateError) as error:
-            _log.warning("%s cannot be used, learning anew: %s", self._path, error)
+            self._may_replace = False
+            _log.warning("%s cannot be used, and is not written to; learning anew: %s", self._path, error)
             return
         _log.info("sizes as learnt before: kappa %.2f, from %s", self._estimator.kappa, self._path)
 
@@ -65,6 +67,8 @@ class LearnedFile:
             await self._save()
 
     async def _save(self) -> None:
+        if not self._may_replace:
+            return
         body = {"model": self._model_id, "state": self._estimator.state()}  # here: the loop's thread changes it
         try:
             await run_to_its_end(None, lambda: _replace(self._path, body))  # never two at once, the older last

@@ -61,7 +61,7 @@ class ServeOptions:
     learn
         Follow what jobs really take: kappa by language, and the three costs. --no-learn keeps the numbers given.
     learned
-        A file that keeps what was learnt over a restart. Default: it is forgotten.
+        A file that keeps what was learnt of this model over a restart. Default: it is forgotten.
     host
         Address to listen on.
     port

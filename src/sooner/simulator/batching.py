@@ -138,18 +138,25 @@ class _Window:
         """Of the whole upload, and of this window with all behind it; tokens it has are off both."""
         decoded = min(num_decoded, self.predicted_tokens - 1)
         windows = self.upload.progress.num_windows
+        own_s = estimator.own_token_s * (self.predicted_tokens - decoded)
+        rest = self.predicted_tokens + self.later_tokens - decoded
         return (
-            _estimate(estimator, windows, self.upload.predicted_tokens - decoded),
-            _estimate(estimator, windows - self.number, self.predicted_tokens + self.later_tokens - decoded),
+            _estimate(estimator, windows, self.upload.predicted_tokens - decoded, own_s),
+            _estimate(estimator, windows - self.number, rest, own_s),
         )
 
+    def size_s(self, estimator: Estimator) -> float:
+        """Predicted service of this window alone, seconds; tokens it has are off."""
+        decoded = min(self.num_decoded, self.predicted_tokens - 1)
+        return estimator.size_s(windows=1, tokens=self.predicted_tokens - decoded)
 
-def _estimate(estimator: Estimator, windows: int, tokens: int) -> Estimate:
+
+def _estimate(estimator: Estimator, windows: int, tokens: int, own_s: float = 0.0) -> Estimate:
     return Estimate(
         estimated_output_tokens=tokens,
         windows=windows,
         size_s=estimator.size_s(windows=windows, tokens=tokens),
-        own_s=estimator.own_token_s * tokens / windows,
+        own_s=own_s,
     )
 
 
@@ -211,7 +218,12 @@ class _BatchingEngine:
             language=request.language,
             client=request.client,
         )
-        upload.sequence = self._scheduler.submit(job, remaining=None if is_new else rest, sequence=upload.sequence)
+        upload.sequence = self._scheduler.submit(
+            job,
+            remaining=None if is_new else rest,
+            sequence=upload.sequence,
+            window_s=window.size_s(self._estimator),
+        )
         self._queued[window.id] = window
 
     def step(self, now_s: float, until_s: float) -> tuple[float, list[LatencyRecord]]:

@@ -138,12 +138,15 @@ class PolicyRequestQueue:
         upload = self._uploads.get(chunk.upload_id)
         if upload is None:
             upload = self._uploads[chunk.upload_id] = _Upload(self._num_added)
-        else:
+        entry = (chunk.number, self._num_added, chunk, request)
+        comes_first = not upload.entries or entry[:2] < upload.entries[0][:2]
+        if comes_first and upload.entries:
             upload.allowance_s = self._ready.remove(chunk.upload_id).allowance_s
-        insort(upload.entries, (chunk.number, self._num_added, chunk, request))
+        insort(upload.entries, entry)
         self._upload_id_of[request.request_id] = chunk.upload_id
         ticket = upload.ticket(self._estimator)
-        self._ready.push(ticket)
+        if comes_first:  # else the upload stands as it does; pushed anew it would count as another arrival
+            self._ready.push(ticket)
         if self._observer is not None:
             self._observer("added", request, chunk, ticket)
 
