@@ -79,7 +79,7 @@ def after_a_window(taken: Ticket) -> Ticket:
 
 
 class NaiveGroups:
-    """The same rules over one contest per class, scans of all that is held back, and tags that are never dropped."""
+    """The same rules over one contest per class, scans of what is held back, and tags that are never dropped."""
 
     def __init__(self, make_contest: Callable[[], ReadyQueue], make_backlog: Callable[[], ReadyQueue]) -> None:
         self.make_contest = make_contest
@@ -361,6 +361,17 @@ def test_fcfs_becomes_round_robin(each_s: float) -> None:
         queue.push(ticket(n, client="abc"[n // 4]))
     assert [t.client for t in queue.ordered(0.0)] == list("abc" * 4)
     assert serve(queue, count=12, now_s=0.0, each_s=each_s) == list("abc" * 4)
+
+
+def test_the_order_foretold_keeps_ranks_that_were_given_at_another_time() -> None:
+    weights = [1.0]
+    make = lambda: HeapQueue(lambda t: t.arrival_s + weights[-1] * t.size_s)  # noqa: E731
+    queue = GroupedQueue(make, make)
+    for n in range(9):
+        queue.push(whole(n, client=[None, "a", "b"][n % 3], arrival_s=float(n), size_s=float(9 - n)))
+        weights.append(1.5 - weights[-1])
+    foretold = queue.ordered(9.0)
+    assert [queue.pop(9.0) for _ in range(9)] == foretold
 
 
 def test_a_client_s_own_jobs_keep_the_policy_s_order() -> None:
