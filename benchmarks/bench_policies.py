@@ -4,7 +4,7 @@
   split, 500 requests and 24 seeds; ``seconds``: the same engine where sizes are seconds of its time, not tokens.
 - ``tokens``: an engine that batches and whose steps are long for what runs, not for what joins: many slots and
   admissions, so that there is little to order until all slots are taken.
-- ``mixed``: two workers (``embedded-tiny``), clips and 3 % files of up to 30 minutes, 1,500 requests and 12 seeds,
+- ``mixed``: two workers (``embedded-tiny``), clips and 3 % files of up to 30 minutes, 1,000 requests and 12 seeds,
   at 0.3 to 1.4 times what the workers can serve; ``bursty``: gamma arrivals (cv 4); ``drift``: a rate that triples
   over the run.
 - ``clips``: the same workers without files.
@@ -55,7 +55,9 @@ from sooner.simulator.simulate import simulate
 from sooner.workload.trace import TraceRequest
 
 OUT = Path(__file__).parent / "policies"
-GUARD = Guard.parse("scaled:5,120")
+GUARD = "scaled:5,120"
+OTHER_GUARDS = ("scaled:1,5", "fixed:120")
+GUARDED = "mixed-0.85"  # the scenario in which guards are compared
 SAME_AS_SJF = "srpt"
 DIALS = ("fair:3", "fair:30")
 WITHOUT_PREEMPTION = ("sjf", "hrrn")
@@ -70,12 +72,12 @@ class Row:
 
     policy: str
     preempt: bool | None = None
-    guard: Guard | None = None
+    guard: str | None = None
 
     @property
     def label(self) -> str:
         if self.guard is not None:
-            return f"{self.policy}, guard"
+            return f"{self.policy}, {'guard' if self.guard == GUARD else self.guard}"
         return self.policy if self.preempt is None else f"{self.policy}, no preemption"
 
 
@@ -86,6 +88,8 @@ def rows_of(scenario: Scenario) -> Iterator[Row]:
     yield from map(Row, names)
     guarded = names if scenario.trick == "flood" else ["adaptive"]
     yield from (Row(name, guard=GUARD) for name in guarded)
+    if scenario.name == GUARDED:
+        yield from (Row(name, guard=guard) for name in WITHOUT_PREEMPTION for guard in (GUARD, *OTHER_GUARDS))
     if scenario.is_usual and isinstance(scenario.profile, WorkersProfile):
         yield from (Row(name, preempt=False) for name in WITHOUT_PREEMPTION)
 
@@ -101,7 +105,7 @@ def measure(task: tuple[Scenario, int]) -> list[Line]:
             scenario.told(trace),
             policy=row.policy,
             preempt=row.preempt,
-            guard=row.guard,
+            guard=None if row.guard is None else Guard.parse(row.guard),
             size_factors=scenario.size_factors(trace, seed),
             seed=seed,
         )

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from sooner import Estimator, Job, LatencyRecord, Policy, Scheduler, Ticket, policy_named, summarise
+from sooner import Estimator, Job, LatencyRecord, Policy, Scheduler, Ticket, Traffic, policy_named, summarise
 from sooner.core.estimator import WINDOW_S
 from sooner.simulator.work import Progress
 from sooner.simulator.workers import Work, serve_by_workers
@@ -88,7 +88,7 @@ class RatioPolicy:
     summary: str = "for comparison"
     preemptive: bool = True
 
-    def make_queue(self) -> ScanQueue:
+    def make_queue(self, traffic: Traffic) -> ScanQueue:
         return ScanQueue(self.ratio)
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:

@@ -113,8 +113,8 @@ def all_scenarios() -> Iterator[Scenario]:
     assert isinstance(paper, BatchingProfile)
     # An admission, and what a token adds to the step that it is in.
     in_seconds = replace(paper, name="a100-large-v3, sizes in seconds", size_encode_s=0.047, size_token_s=0.0003)
-    clips = WorkloadOptions(workload="clips", requests=1500)
-    mixed = WorkloadOptions(workload="mixed", requests=1500, max_file_s=1800)
+    clips = WorkloadOptions(workload="clips", requests=1000)
+    mixed = WorkloadOptions(workload="mixed", requests=1000, max_file_s=1800)
     workers = load_profile("embedded-tiny")
     of_paper = list(at_rates("paper", paper, "clips", PAPER_RATES_PER_S))
     yield from of_paper
@@ -164,7 +164,7 @@ def at_loads(name: str, profile: Profile, options: WorkloadOptions, loads: Seque
 
 def tricks(profile: Profile, mixed: WorkloadOptions) -> Iterator[Scenario]:
     (others,) = at_loads("flood", profile, mixed, (OTHERS_LOAD,))
-    others = replace(others, options=replace(mixed, requests=750), num_seeds=TRICK_SEEDS)
+    others = replace(others, options=replace(mixed, requests=500), num_seeds=TRICK_SEEDS)
     yield replace(others, name="flood-absent", trick="none")
     yield replace(others, name="flood-unknown", trick="flood")
     yield replace(others, name="flood-known", trick="flood", knows_clients=True)

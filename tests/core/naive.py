@@ -77,7 +77,7 @@ class NaiveTraffic:
         recent = self.arrivals[-128:]
         if len(recent) < 2:
             return None
-        lasted_s = recent[-1].arrival_s - recent[0].arrival_s
+        lasted_s = recent[-1].arrival_s - recent[0].arrival_s  # they come in order of arrival here
         return (len(recent) - 1) / lasted_s if lasted_s else math.inf
 
     def rank(self, size_s: float) -> float:
@@ -89,7 +89,7 @@ class NaiveTraffic:
 
     def share_within(self, load: float) -> float:
         sizes_s, rate_per_s = self.sizes_s, self.rate_per_s
-        if rate_per_s is None or not sizes_s:
+        if rate_per_s is None or rate_per_s == math.inf or not sizes_s:
             return 1.0
         budget_s = load * self.capacity / rate_per_s * len(sizes_s)
         sums_s = [sum(sizes_s[: count + 1]) for count in range(len(sizes_s))]
@@ -156,8 +156,9 @@ class Boost:
         step = max(1, len(sizes_s) // 64)
         points_s = [one / self.traffic.capacity for one in [*sizes_s[step // 2 :: step][:-1], sizes_s[-1]]]
         count, rate_per_s = len(points_s), self.traffic.rate_per_s
+        least = 0.01 / (sum(points_s) / count)
         if rate_per_s is None or rate_per_s * sum(points_s) / count >= 1:
-            return 1e-6 / (sum(points_s) / count)
+            return least
         gamma = 50 / max(points_s)
         for _ in range(400):
             f = rate_per_s * sum(math.expm1(gamma * one) for one in points_s) / count - gamma
@@ -165,7 +166,7 @@ class Boost:
             if f <= 0 or f / slope < 1e-15 * gamma:
                 break
             gamma -= f / slope
-        return gamma
+        return max(gamma, least)
 
 
 class NaiveLine:

@@ -380,7 +380,7 @@ def test_options_name_guards() -> None:
     "text", ["", "on", "off:1", "fixed", "fixed:", "fixed:x", "fixed:-1", "fixed:inf", "fixed:1,2", "scaled:1"]
 )
 def test_another_option_is_refused_with_what_is_allowed(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="off, fixed:SECONDS or scaled:EPSILON,DELTA_S"):
+    with pytest.raises(ConfigurationError, match="off, fixed:SECONDS or scaled:E,D"):
         Guard.parse(text)
 
 

@@ -136,12 +136,12 @@ def test_an_idle_engine_is_not_taken_for_a_slow_one() -> None:
     assert line.traffic.capacity == pytest.approx(1.0)
 
 
-def test_a_burst_has_no_rate_that_any_share_could_be_within() -> None:
+def test_a_burst_is_no_stream_of_which_only_a_share_could_be_served() -> None:
     traffic = Traffic(num_workers=1)
     for number in range(5):
         traffic.arrived(ticket(number, arrival_s=1.0))
     assert traffic.rate_per_s == traffic.load == float("inf")
-    assert traffic.share_within(0.9) == 0.0
+    assert traffic.share_within(0.9) == 1.0
 
 
 def test_sizes_that_are_alike_do_not_vary() -> None:

@@ -24,7 +24,7 @@ def test_the_defaults_are_adaptive_guarded_and_learning() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"guard": "soon"}, "'soon' is no guard; use off, fixed:SECONDS or scaled:EPSILON,DELTA_S"),
+        ({"guard": "soon"}, "'soon' is no guard; use off, fixed:SECONDS or scaled:E,D"),
         ({"guard": "fixed:"}, "'fixed:' is no guard"),
         ({"guard": "fixed:-1"}, "no guard"),
         ({"guard": "scaled:5"}, "'scaled:5' is no guard"),

@@ -58,7 +58,7 @@ def test_guards_are_read_as_the_core_reads_them() -> None:
         ({"own_token_s": "1"}, "sooner.own_token_s must be a number, not '1'"),
         ({"own_token_s": -0.1}, "sooner.own_token_s must be a finite number of at least 0"),
         ({"guard": 5}, "sooner.guard must be text"),
-        ({"guard": "soon"}, "sooner.guard: 'soon' is no guard; use off, fixed:SECONDS or scaled:EPSILON,DELTA_S"),
+        ({"guard": "soon"}, "sooner.guard: 'soon' is no guard; use off, fixed:SECONDS or scaled:E,D"),
         ({"guard": "scaled:1"}, "sooner.guard: 'scaled:1' is no guard"),
         ({"guard": "fixed:-1"}, "sooner.guard: "),
         ({"kappa": 1e308}, "sooner.cannot convert float infinity"),

@@ -3,7 +3,8 @@
 Smallest ``arrival − b(size)`` first, with ``b(s) = (1/γ) ln(1 / (1 − e^(−γ s)))`` and γ the decay rate of the
 workload's tail, the positive root of ``γ = λ (E[e^(γ S)] − 1)`` (Yu and Scully 2024, "Strongly Tail-Optimal
 Scheduling in the Light-Tailed M/G/1", https://arxiv.org/abs/2404.08826, §1.2 and §3). Large γ is first come first
-served, small γ shortest first. At load 1 and above there is no root: γ is then next to 0, and sizes rule.
+served, small γ shortest first. At load 1 and above there is no root; γ is never less than a hundredth of the
+inverse mean size, as it is just below load 1: sizes then rule within some hundred mean service times.
 
 An engine that batches has two costs. Admission occupies it, and argues for short before long; the job's own
 decoding does not, and argues for long before short, because who has long to decode must begin early to end in
@@ -25,7 +26,7 @@ __all__ = ["BoostPolicy", "boost_s", "decay_rate"]
 _UPDATE_EVERY = 32  # arrivals between two looks at the load
 _NUM_POINTS = 64  # of the distribution of sizes, for the root
 _NUM_HALVINGS = 50
-_LEAST = 1e-6  # γ · mean size where no γ exists
+_LEAST = 0.01  # γ · mean size: what γ is near load 1 anyhow, so that boosts of before and after can be compared
 _MAX_EXPONENT = 50.0
 
 
@@ -68,7 +69,7 @@ def boost_s(size_s: float, *, gamma_per_s: float) -> float:
 
 
 def _gamma_of(traffic: Traffic) -> float:
-    """γ of what was measured, per second; next to nothing where there is none."""
+    """γ of what was measured, per second, and at least ``_LEAST`` over the mean size."""
     sizes_s = traffic.sizes_s
     if not sizes_s:
         return 1.0
@@ -77,7 +78,7 @@ def _gamma_of(traffic: Traffic) -> float:
     points_s[-1] = sizes_s[-1] / traffic.capacity  # the longest decides
     rate_per_s = traffic.rate_per_s
     gamma_per_s = None if rate_per_s is None else decay_rate(points_s, rate_per_s=rate_per_s)
-    return gamma_per_s or _LEAST * len(points_s) / sum(points_s)
+    return max(gamma_per_s or 0.0, _LEAST * len(points_s) / sum(points_s))
 
 
 def decay_rate(sizes_s: Sequence[float], *, rate_per_s: float) -> float | None:

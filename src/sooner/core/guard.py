@@ -36,7 +36,6 @@ made service by the measured ``capacity`` (``num_workers`` above), which has the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -48,8 +47,9 @@ from sooner.errors import ConfigurationError
 
 __all__ = ["Guard", "GuardedQueue"]
 
-_FORMS = "off, fixed:SECONDS or scaled:EPSILON,DELTA_S, with finite numbers of at least 0"
+_FORMS = "off, fixed:SECONDS or scaled:E,D, with numbers from 0 to 1e9"
 _NS_PER_S = 10**9
+_MOST = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class Guard:
         slack_s: scaled rule, δ: seconds that every job may be put off beside that.
 
     Raises:
-        ConfigurationError: a number is negative or not finite, both rules are asked for, or half of the
-            scaled one.
+        ConfigurationError: a number is negative, not finite or above 1e9, both rules are asked for, or half of
+            the scaled one.
     """
 
     max_wait_s: float | None = None
@@ -74,12 +74,12 @@ class Guard:
         numbers = [n for n in (self.max_wait_s, self.scale, self.slack_s) if n is not None]
         half = (self.scale is None) != (self.slack_s is None)
         both = self.max_wait_s is not None and self.scale is not None
-        if half or both or not all(math.isfinite(n) and n >= 0 for n in numbers):
+        if half or both or not all(0 <= n <= _MOST for n in numbers):
             raise ConfigurationError(f"{self} is no guard; it may be {_FORMS}")
 
     @classmethod
     def parse(cls, text: str) -> Guard:
-        """The guard that an option's text names: ``off``, ``fixed:SECONDS`` or ``scaled:EPSILON,DELTA_S``.
+        """The guard that an option's text names: ``off``, ``fixed:SECONDS`` or ``scaled:E,D``.
 
         Raises:
             ConfigurationError: the text is none of these, or a number is negative or not finite.
@@ -124,6 +124,9 @@ class _Rule(Protocol):
     def take(self, job_id: str) -> Ticket:
         """Remove a ticket that is to be served, and count that against all that it overtakes."""
 
+    def may_fall_due(self, now_s: float) -> bool:
+        """Whether any waiting ticket might be served before its turn, if all were taken at ``now_s``. O(n)."""
+
     def check(self) -> None: ...
 
     def __contains__(self, job_id: object) -> bool: ...
@@ -149,6 +152,9 @@ class _FixedRule(HeapQueue):
 
     def take(self, job_id: str) -> Ticket:
         return self.remove(job_id)
+
+    def may_fall_due(self, now_s: float) -> bool:
+        return self.due(now_s) is not None
 
 
 class _ScaledRule:
@@ -188,6 +194,9 @@ class _ScaledRule:
         ticket = self.remove(job_id)
         self._allowances.charge_before(_arrival(ticket), _to_ns(ticket.next_service_s))
         return ticket
+
+    def may_fall_due(self, now_s: float) -> bool:
+        return any(allowance_ns <= self._work_ns for _, allowance_ns in self._allowances.items())
 
     def check(self) -> None:
         self._allowances.check()
@@ -262,8 +271,10 @@ class GuardedQueue:
         return self._rule.remove(job_id)
 
     def ordered(self, now_s: float) -> list[Ticket]:
-        replay = self._make_rule()
         waiting = {ticket.id: ticket for ticket in self}
+        if not self._rule.may_fall_due(now_s):
+            return [waiting[ticket.id] for ticket in self._inner.ordered(now_s)]
+        replay = self._make_rule()
         for ticket in waiting.values():
             replay.push(ticket)
         order: list[Ticket] = []

@@ -103,9 +103,9 @@ class HrrnPolicy:
 class FairPolicy:
     """``arrival + c · size``: a job may be overtaken for c times as long as it takes.
 
-    The size is in seconds of a worker as measured (``Traffic.speed``). The key never changes, so a plain heap
-    serves it. Only jobs that arrive within ``c · (size − theirs)`` seconds after a job can overtake it, so nothing
-    starves.
+    The size is in seconds of a worker as measured (``Traffic.speed``), and taken for seconds until there is a
+    measure. The key is taken when a job is queued, so a plain heap serves it. Only jobs that arrive within
+    ``c · (size − theirs)`` seconds after a job can overtake it, so nothing starves.
 
     Attributes:
         name: see ``Policy``; with another dial it is ``fair:<c>``.

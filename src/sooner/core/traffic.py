@@ -16,7 +16,7 @@ from sooner.core.job import Ticket
 __all__ = ["Traffic"]
 
 _NUM_SIZES = 512  # arrivals whose sizes make the distribution
-_NUM_ARRIVALS = 128  # arrivals that make the rate: fewer, so that a rush is seen while it lasts
+_NUM_ARRIVALS = 128  # arrivals that make the rate: fewer, because it changes sooner than sizes do
 _NUM_STARTS = 256  # jobs taken up whose waits are kept
 _KEPT = 1 - 1 / 200  # of the measured capacity, at each job that is taken
 _MIN_TAKEN = 8  # jobs taken with others waiting before a capacity is believed
@@ -46,7 +46,8 @@ class Traffic:
 
     def arrived(self, ticket: Ticket) -> None:
         """Note a job that comes for the first time. O(log n) and a short copy in a window of constant length."""
-        self._arrivals_s.append(ticket.arrival_s)
+        latest_s = self._arrivals_s[-1] if self._arrivals_s else ticket.arrival_s
+        self._arrivals_s.append(max(ticket.arrival_s, latest_s))  # a long upload may be queued after a later clip
         self._sizes.append(ticket.size_s)
         insort(self._sorted, ticket.size_s)
         self._sum_s += ticket.size_s
@@ -137,11 +138,14 @@ class Traffic:
         return (below + upto) / 2 / len(self._sorted)
 
     def share_within(self, load: float) -> float:
-        """The largest share of jobs, shortest first, that together bring at most this load. O(window)."""
+        """The largest share of jobs, shortest first, that together bring at most this load. O(window).
+
+        All of them where no rate is known, or all came at one instant: that is a heap of work and no stream.
+        """
         rate_per_s = self.rate_per_s
-        if rate_per_s is None or not self._sorted:
+        if rate_per_s is None or rate_per_s == math.inf or not self._sorted:
             return 1.0
-        budget_s = load * self.capacity / rate_per_s * len(self._sorted) if rate_per_s < math.inf else 0.0
+        budget_s = load * self.capacity / rate_per_s * len(self._sorted)
         return bisect_right(list(accumulate(self._sorted)), budget_s) / len(self._sorted)
 
     def recent_e2e_s(self, share: float, *, upto_size_s: float = math.inf) -> float | None:

@@ -1,8 +1,8 @@
 """The waiting jobs of one engine: a policy's queue with all that goes around it.
 
 Innermost is the policy's queue. A guard goes around it where one is asked for (``sooner.core.guard``), and around
-both the groups (``sooner.core.groups``), which let each client contend with one job at a time and serve priority
-classes in turn. This class feeds what is measured to the policy, and changes the order on request or, where the
+both the groups (``sooner.core.groups``), which give each client its share and serve priority classes one after
+another. This class feeds what is measured to the policy, and changes the order on request or, where the
 policy is ``adaptive``, by its controller's decision. Scheduler, vLLM plugin and simulator all wait here.
 """
 
@@ -91,12 +91,16 @@ class WaitingLine:
         self.traffic.waiting_s += ticket.remaining_s
         self.traffic.num_waiting += 1
 
-    def push(self, ticket: Ticket) -> None:
-        """See ``ReadyQueue``. A ticket with a higher sequence number than any before is an arrival."""
+    def push(self, ticket: Ticket, *, counts: bool = True) -> None:
+        """See ``ReadyQueue``. A ticket with a higher sequence number than any before is an arrival.
+
+        ``counts`` is whether it belongs to the traffic that orders adapt to.
+        """
         if ticket.sequence > self._last_sequence and ticket.id not in self._queue:
             self._last_sequence = ticket.sequence
             self._now_s = max(self._now_s, ticket.arrival_s)
-            self.traffic.arrived(ticket)
+            if counts:
+                self.traffic.arrived(ticket)
         self._put(ticket)
         self._control()
 

@@ -35,10 +35,11 @@ class LearnedFile:
     """
 
     def __init__(self, path: Path, estimator: Estimator, *, model_id: str) -> None:
-        self._path = path
+        self._path = path.resolve()  # what a link points to is replaced, not the link
         self._estimator = estimator
         self._model_id = model_id
         self._may_replace = True
+        self._saved: dict[str, Any] | None = None
         self._load()
 
     def _load(self) -> None:
@@ -70,8 +71,11 @@ class LearnedFile:
         if not self._may_replace:
             return
         body = {"model": self._model_id, "state": self._estimator.state()}  # here: the loop's thread changes it
+        if body == self._saved:
+            return
         try:
             await run_to_its_end(None, lambda: _replace(self._path, body))  # never two at once, the older last
+            self._saved = body
         except OSError as error:
             _log.error("what was learnt cannot be saved in %s: %s", self._path, error)
 

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sooner.core.estimator import Estimator
+from sooner.core.policy import policies
 from sooner.core.scheduler import Scheduler
 
 __all__ = ["ServiceMetrics"]
@@ -45,8 +46,8 @@ class ServiceMetrics(Collector):
         yield GaugeMetricFamily("sooner_jobs_waiting", "Uploads in the queue", now.num_waiting)
         yield GaugeMetricFamily("sooner_jobs_running", "Uploads on a worker", now.num_running)
         yield GaugeMetricFamily("sooner_backlog_seconds", "Predicted work waiting, a worker", now.backlog_s)
+        yield CounterMetricFamily("sooner_jobs_submitted", "Uploads that were queued", now.num_submitted)
         jobs = CounterMetricFamily("sooner_jobs", "Uploads by what became of them", labels=["event"])
-        jobs.add_metric(["submitted"], now.num_submitted)
         jobs.add_metric(["refused"], now.num_refused)
         jobs.add_metric(["finished"], now.num_finished)
         jobs.add_metric(["cancelled"], now.num_cancelled)
@@ -55,8 +56,9 @@ class ServiceMetrics(Collector):
 
     def _order(self) -> Iterator[Metric]:
         now = self._scheduler.statistics()
-        order = GaugeMetricFamily("sooner_order", "1 for the order in force", labels=["policy", "order"])
-        order.add_metric([now.policy, now.order], 1)
+        order = GaugeMetricFamily("sooner_order", "1 for the order in force, else 0", labels=["policy", "order"])
+        for name in dict.fromkeys([now.order, *(policy.name for policy in policies())]):
+            order.add_metric([now.policy, name], float(name == now.order))
         yield order
         yield CounterMetricFamily("sooner_order_switches", "Changes of order by adaptive", now.num_switches)
         load = self._scheduler.load

@@ -100,7 +100,7 @@ class EngineOptions:
     max_queue
         Uploads that may wait at one server; more are refused. Default: any number.
     guard
-        Bound how long a request waits, whatever the policy: off, fixed:SECONDS or scaled:EPSILON,DELTA_S. Default:
+        Bound how long a request waits, whatever the policy: off, fixed:SECONDS or scaled:E,D. Default:
         off, which compares the orders themselves; sooner serve guards unless told otherwise.
     """
 

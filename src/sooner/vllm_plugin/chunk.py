@@ -81,6 +81,11 @@ class Chunk(NamedTuple):
     upload_windows: int
     upload_tokens: int
 
+    @property
+    def detects_language(self) -> bool:
+        """Whether vLLM sends it before an upload that names no language: one token, and no length known."""
+        return self.audio_s is None and self.tokens == 1
+
     def extra_args(self) -> dict[str, Any]:
         """What travels in ``SamplingParams.extra_args``: plain numbers and text only."""
         place = self._asdict()

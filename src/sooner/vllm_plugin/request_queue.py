@@ -146,7 +146,7 @@ class PolicyRequestQueue:
         self._upload_id_of[request.request_id] = chunk.upload_id
         ticket = upload.ticket(self._estimator)
         if comes_first:  # else the upload stands as it does; pushed anew it would count as another arrival
-            self._ready.push(ticket)
+            self._ready.push(ticket, counts=not chunk.detects_language)
         if self._observer is not None:
             self._observer("added", request, chunk, ticket)
 
