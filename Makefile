@@ -45,8 +45,8 @@ bench: install
 	$(BIN)/python benchmarks/bench_learning.py
 	$(BIN)/python benchmarks/bench_server.py
 
-# The mixed workload on the real server under five policies, and the simulator's prediction of it. Half an hour, in
-# which the machine should do nothing else.
+# The mixed workload on the real server under five policies, and the simulator's prediction of it. A quarter of an
+# hour, in which the machine should do nothing else.
 bench-mixed: install
 	$(BIN)/python benchmarks/bench_mixed.py
 

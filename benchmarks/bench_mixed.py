@@ -10,7 +10,7 @@
    lengths at the same arrivals. It knows no token count, window or wait of the run that it predicts, but for what
    the profile's numbers keep.
 
-The runs are kept in ``results/mixed/`` as ``sooner report`` reads them, profiles and comparison beside them.
+The runs are kept in ``results/mixed_policies/`` as ``sooner report`` reads them, profiles and comparison beside them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sooner.workload.make import make_trace
 from sooner.workload.options import WorkloadOptions
 from sooner.workload.trace import TraceRequest
 
-FOLDER = Path(__file__).parent / "results" / "mixed"
+FOLDER = Path(__file__).parent / "results" / "mixed_policies"
 POLICIES = ("fcfs", "sjf", "hrrn", "quantile", "adaptive")
 SEEDS = (1,)
 LOAD = 0.85
