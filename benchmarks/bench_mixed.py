@@ -10,7 +10,7 @@
    lengths at the same arrivals. It knows no token count, window or wait of the run that it predicts, but for what
    the profile's numbers keep.
 
-The runs are kept in ``results/mixed_policies/`` as ``sooner report`` reads them, profiles and comparison beside them.
+The runs are kept in ``results/mixed_policies/`` as ``sooner report`` reads them, profile and comparison with them.
 """
 
 from __future__ import annotations
