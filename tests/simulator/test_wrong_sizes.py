@@ -101,8 +101,8 @@ def test_wrong_sizes_lose_no_work(profile: Profile, policy: str) -> None:
         assert max(one.finished_s for one in wrong) == pytest.approx(max(one.finished_s for one in right))
 
 
-FLOOD = [request(0.5 * number, 5.0, "flood") for number in range(200)]
-FILE = request(0.2, 120.0, "other")
+FLOOD = [request(0.5 * number, 5.0) for number in range(200)]
+FILE = request(0.2, 120.0)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,15 @@ def test_a_flood_of_clips_and_a_file(policy: str, guard: Guard | None, is_put_of
     (file,) = [record for record in run.records if record.audio_s == FILE.audio_s]
     is_last = order(run.records)[-1] == file.id
     assert is_last == is_put_off
+
+
+def test_a_flood_of_one_client_does_not_put_off_the_file_of_another() -> None:
+    flood = [request(one.arrival_s, one.audio_s, "flood") for one in FLOOD]
+    trace = sorted([*flood, request(FILE.arrival_s, FILE.audio_s, "other")], key=lambda one: one.arrival_s)
+    records = simulate(WORKERS, trace, policy="sjf").records
+    (file,) = [record for record in records if record.audio_s == FILE.audio_s]
+    assert file.e2e_s < 3 * file.size_s  # its share is a half, and the windows are long
+    assert order(records).index(file.id) < len(records) // 2
 
 
 def test_a_client_contends_with_one_request_at_a_time() -> None:
