@@ -116,7 +116,7 @@ FILE = request(0.2, 120.0)
     ],
 )
 def test_a_flood_of_clips_and_a_file(policy: str, guard: Guard | None, is_put_off: bool) -> None:
-    """200 clips of 1.5 s that come in 100 s, and a file of 16 s, which ends last where nothing holds the order back."""
+    """200 clips of 1.5 s that come in 100 s, and a file of 16 s: last where nothing holds the order back."""
     trace = sorted([*FLOOD, FILE], key=lambda one: one.arrival_s)
     run = simulate(WORKERS, trace, policy=policy, guard=guard)
     (file,) = [record for record in run.records if record.audio_s == FILE.audio_s]
