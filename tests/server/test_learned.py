@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -210,3 +211,15 @@ def test_the_last_save_waits_for_one_under_way(tmp_path: Path, monkeypatch: pyte
 
     within_limit(scenario)
     assert saved(path)["state"] == estimator.state()
+
+
+def test_what_is_no_file_is_left_alone_and_holds_nobody_up(tmp_path: Path) -> None:
+    pipe, loop = tmp_path / "pipe", tmp_path / "loop"
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+    big = tmp_path / "big"
+    big.write_bytes(b" " * (learned._MAX_BYTES + 1))
+    for path in (pipe, loop, big):
+        estimator = Estimator(learns=True)
+        assert not LearnedFile(path, estimator, model_id="fake")._may_replace
+        assert estimator.state() == Estimator(learns=True).state()

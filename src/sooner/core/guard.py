@@ -91,10 +91,11 @@ class Guard:
             numbers = []
         if text == "off":
             return cls()
-        if rule == "fixed" and len(numbers) == 1:
-            return cls(max_wait_s=numbers[0])
-        if rule == "scaled" and len(numbers) == 2:
-            return cls(scale=numbers[0], slack_s=numbers[1])
+        if all(0 <= n <= _MOST for n in numbers):
+            if rule == "fixed" and len(numbers) == 1:
+                return cls(max_wait_s=numbers[0])
+            if rule == "scaled" and len(numbers) == 2:
+                return cls(scale=numbers[0], slack_s=numbers[1])
         raise ConfigurationError(f"{text!r} is no guard; use {_FORMS}")
 
     @property

@@ -23,6 +23,7 @@ __all__ = ["LearnedFile"]
 
 _log = logging.getLogger(__name__)
 _SAVE_EVERY_S = 60.0
+_MAX_BYTES = 2**20  # what is learnt of two thousand clients takes a fifth of it
 
 
 class LearnedFile:
@@ -35,7 +36,7 @@ class LearnedFile:
     """
 
     def __init__(self, path: Path, estimator: Estimator, *, model_id: str) -> None:
-        self._path = path.resolve()  # what a link points to is replaced, not the link
+        self._path = path
         self._estimator = estimator
         self._model_id = model_id
         self._may_replace = True
@@ -44,6 +45,11 @@ class LearnedFile:
 
     def _load(self) -> None:
         try:
+            self._path = self._path.resolve()  # what a link points to is replaced, not the link
+            if self._path.exists() and not self._path.is_file():  # reading a pipe would not end
+                raise LearntStateError(reason="it is no file")
+            if self._path.stat().st_size > _MAX_BYTES:
+                raise LearntStateError(reason=f"it has more than {_MAX_BYTES} bytes")
             body = json.loads(self._path.read_text(encoding="utf-8"))
             if not isinstance(body, dict) or "model" not in body or "state" not in body:
                 raise LearntStateError(reason="it is no such file")
@@ -52,7 +58,7 @@ class LearnedFile:
             self._estimator.load_state(body["state"])
         except FileNotFoundError:
             return
-        except (OSError, ValueError, RecursionError, LearntStateError) as error:
+        except (OSError, RuntimeError, ValueError, LearntStateError) as error:  # RuntimeError: a loop of links
             self._may_replace = False
             _log.warning("%s cannot be used, and is not written to; learning anew: %s", self._path, error)
             return

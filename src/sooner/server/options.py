@@ -17,6 +17,8 @@ from sooner.evidence.machine import num_cores
 
 __all__ = ["ServeOptions", "check_at_least"]
 
+_MOST = 1e6  # of any number that sizes are made of
+
 
 def check_at_least(ranges: Mapping[str, tuple[float | None, float]]) -> None:
     """Raise ``ConfigurationError`` for an option, by field name, that is below its least value, or not finite."""
@@ -171,6 +173,8 @@ class ServeOptions:
 
     def make_estimator(self) -> Estimator:
         """The estimator with these costs. Raises ``ConfigurationError`` where they make no sense."""
+        if max(self.kappa, self.encode_s, self.token_s, self.context_s) > _MOST:
+            raise ConfigurationError(f"kappa, encode_s, token_s and context_s must be at most {_MOST:g}")
         try:
             return Estimator(
                 kappa=self.kappa,
