@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from sooner.core.job import Ticket
+from sooner.core.job import Ticket, largest
 from sooner.core.ready_queue import HeapQueue, ReadyQueue
 from sooner.core.traffic import Traffic
 
@@ -88,7 +88,7 @@ class AdaptivePolicy:
         return Controller(traffic, self.goals)
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
-        return max(running, key=lambda t: (t.size_s, t.arrival_s, t.sequence), default=None)
+        return largest(running)
 
 
 class Controller:

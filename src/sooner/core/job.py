@@ -8,9 +8,10 @@ and policies see tickets alone, so they work for any driver that can make one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Estimate", "Job", "Ticket"]
+__all__ = ["Estimate", "Job", "Ticket", "largest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +125,8 @@ class Ticket:
     def response_ratio(self, now_s: float) -> float:
         """R = (wait + size) / size at ``now_s``; 1 for a job that never waited."""
         return (now_s - self.waiting_since_s + self.size_s) / self.size_s
+
+
+def largest(tickets: Iterable[Ticket]) -> Ticket | None:
+    """The ticket of the largest job, of equal ones the latest; ``None`` where there is none. O(n)."""
+    return max(tickets, key=lambda t: (t.size_s, t.arrival_s, t.sequence), default=None)

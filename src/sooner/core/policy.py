@@ -166,6 +166,10 @@ def policies() -> Iterable[Policy]:
     return _REGISTRY.values()
 
 
+def _remaining_s(ticket: Ticket) -> float:
+    return ticket.remaining_s
+
+
 register(
     StaticPolicy(
         name="fcfs",
@@ -178,7 +182,7 @@ register(
     StaticPolicy(
         name="sjf",
         summary="shortest remaining job first: the lowest mean and the fastest clips; long files pay",
-        rank=lambda ticket: ticket.remaining_s,
+        rank=_remaining_s,
         preemptive=True,
     )
 )
@@ -187,7 +191,7 @@ register(
     StaticPolicy(
         name="srpt",
         summary="shortest remaining first, by windows: sjf's order by the name it has where jobs give way",
-        rank=lambda ticket: ticket.remaining_s,
+        rank=_remaining_s,
         preemptive=True,
     )
 )

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sooner.core.job import Ticket
+from sooner.core.job import Ticket, largest
 from sooner.core.ready_queue import HeapQueue, ReadyQueue
 from sooner.core.traffic import Traffic
 
@@ -41,7 +41,7 @@ class QuantilePolicy:
         return _QuantileQueue(traffic)
 
     def victim(self, running: Collection[Ticket], now_s: float) -> Ticket | None:
-        return max(running, key=lambda t: (t.size_s, t.arrival_s, t.sequence), default=None)
+        return largest(running)
 
 
 class _QuantileQueue(HeapQueue):

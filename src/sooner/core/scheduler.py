@@ -151,7 +151,6 @@ class Scheduler:
         self._resume: deque[str] = deque()
         self._records: dict[str, _Record] = {}
         self._running: dict[str, _Record] = {}
-        self._waiting_work_s = 0.0
         self._returned: str | None = None
         self._num_submitted = 0
         self._num_refused = 0
@@ -173,6 +172,13 @@ class Scheduler:
     def backlog_s(self) -> float:
         """Predicted service of all waiting jobs, per worker, seconds."""
         return self._waiting_work_s / self._num_workers
+
+    @property
+    def _waiting_work_s(self) -> float:
+        resuming_s = sum(
+            self._records[job_id].ticket.remaining_s for job_id in self._resume
+        )  # at most one a worker
+        return self._line.traffic.waiting_s + resuming_s
 
     @property
     def load(self) -> float | None:
@@ -226,7 +232,7 @@ class Scheduler:
             priority=job.priority,
         )
         self._records[job.id] = _Record(job, ticket)
-        self._enqueue(ticket)
+        self._line.push(ticket)
         return sequence
 
     def _window_s(self, job: Job) -> float:
@@ -260,10 +266,6 @@ class Scheduler:
             return BacklogTooLargeError(limit_s=limits.max_backlog_s, actual_s=self.backlog_s)
         return None
 
-    def _enqueue(self, ticket: Ticket) -> None:
-        self._line.push(ticket)
-        self._waiting_work_s += ticket.remaining_s
-
     def peek(self, now_s: float) -> Job | None:
         """The job that ``next`` would hand out at ``now_s``, left where it is; ``None`` where nothing waits."""
         if self._resume:
@@ -285,18 +287,12 @@ class Scheduler:
         record = self._records[job_id]
         record.started_s = now_s
         self._running[job_id] = record
-        self._take_from_backlog(record.ticket)
         return record.job
 
     def _count_preemption(self, chosen_id: str) -> None:
         if self._returned is not None and self._returned != chosen_id:
             self._num_preemptions += 1
         self._returned = None
-
-    def _take_from_backlog(self, ticket: Ticket) -> None:
-        self._waiting_work_s -= ticket.remaining_s
-        if not self.num_waiting:
-            self._waiting_work_s = 0.0  # the sum of many floats drifts; an empty queue is the moment to know it
 
     def yield_back(self, job_id: str, *, remaining: Estimate, now_s: float) -> None:
         """Take back a running job after a window, with what remains of it. Its arrival does not change.
@@ -312,10 +308,9 @@ class Scheduler:
         record.ticket = replace(record.ticket, remaining_s=remaining_s, window_s=self._window_s(record.job))
         if self.preempts:
             self._returned = job_id
-            self._enqueue(record.ticket)
+            self._line.push(record.ticket)
         else:
             self._resume.append(job_id)
-            self._waiting_work_s += record.ticket.remaining_s
 
     def _outrun(self, ticket: Ticket, remaining: Estimate) -> float:
         """How many times longer than predicted the job has taken so far; 1 below twice."""
@@ -360,7 +355,6 @@ class Scheduler:
             self._line.remove(job_id)
         else:
             self._resume.remove(job_id)
-        self._take_from_backlog(record.ticket)
         return True
 
     def switch_policy(self, policy: Policy) -> None:

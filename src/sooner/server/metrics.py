@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from sooner.core.estimator import Estimator
 from sooner.core.policy import policies
-from sooner.core.scheduler import Scheduler
+from sooner.core.scheduler import Scheduler, SchedulerStatistics
 
 __all__ = ["ServiceMetrics"]
 
@@ -37,12 +37,12 @@ class ServiceMetrics(Collector):
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._queue()
-        yield from self._order()
+        now = self._scheduler.statistics()
+        yield from self._queue(now)
+        yield from self._order(now)
         yield from self._estimates()
 
-    def _queue(self) -> Iterator[Metric]:
-        now = self._scheduler.statistics()
+    def _queue(self, now: SchedulerStatistics) -> Iterator[Metric]:
         yield GaugeMetricFamily("sooner_jobs_waiting", "Uploads in the queue", now.num_waiting)
         yield GaugeMetricFamily("sooner_jobs_running", "Uploads on a worker", now.num_running)
         yield GaugeMetricFamily("sooner_backlog_seconds", "Predicted work waiting, a worker", now.backlog_s)
@@ -54,8 +54,7 @@ class ServiceMetrics(Collector):
         yield jobs
         yield CounterMetricFamily("sooner_preemptions", "Times a started upload was put off", now.num_preemptions)
 
-    def _order(self) -> Iterator[Metric]:
-        now = self._scheduler.statistics()
+    def _order(self, now: SchedulerStatistics) -> Iterator[Metric]:
         order = GaugeMetricFamily("sooner_order", "1 for the order in force, else 0", labels=["policy", "order"])
         for name in dict.fromkeys([now.order, *(policy.name for policy in policies())]):
             order.add_metric([now.policy, name], float(name == now.order))

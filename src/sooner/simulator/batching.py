@@ -32,7 +32,7 @@ from sooner.simulator.profile import BatchingProfile
 from sooner.simulator.work import Progress
 from sooner.workload.trace import TraceRequest
 
-__all__ = ["serve_by_batching"]
+__all__ = ["serve_by_batching", "tokens_of_windows"]
 
 
 def serve_by_batching(
@@ -164,19 +164,29 @@ def _upload(
     name: str, request: TraceRequest, profile: BatchingProfile, estimator: Estimator, size_factor: float
 ) -> _Upload:
     """The upload with its windows: true tokens in even shares, predicted ones by each window's length."""
-    num = profile.num_windows(request.audio_s)
-    lengths_s = [min(WINDOW_S, request.audio_s - WINDOW_S * number) for number in range(num)]
-    right = [estimator.estimate(length_s).estimated_output_tokens for length_s in lengths_s]
-    tokens = sum(right) if request.num_tokens is None else request.num_tokens
+    right, tokens = tokens_of_windows(request, profile, estimator)
+    num = len(tokens)
     alone_s = profile.alone_s(_estimate(estimator, num, sum(right)))
     predicted = [max(1, round(n * size_factor)) for n in right]
     later = sum(predicted)
-    upload = _Upload(Progress(name, request, alone_s, num, tokens), later)
+    upload = _Upload(Progress(name, request, alone_s, num, sum(tokens)), later)
     for number in range(num):
         later -= predicted[number]
-        share = tokens * (number + 1) // num - tokens * number // num
-        upload.waiting.append(_Window(f"{name}-{number}", upload, number, share, predicted[number], later))
+        upload.waiting.append(
+            _Window(f"{name}-{number}", upload, number, tokens[number], predicted[number], later)
+        )
     return upload
+
+
+def tokens_of_windows(
+    request: TraceRequest, profile: BatchingProfile, estimator: Estimator
+) -> tuple[list[int], list[int]]:
+    """Tokens of each window of a recording: predicted by its length, and true, which are shared out evenly."""
+    num = profile.num_windows(request.audio_s)
+    lengths_s = (min(WINDOW_S, request.audio_s - WINDOW_S * number) for number in range(num))
+    predicted = [estimator.estimate(length_s).estimated_output_tokens for length_s in lengths_s]
+    total = sum(predicted) if request.num_tokens is None else request.num_tokens
+    return predicted, [total * (number + 1) // num - total * number // num for number in range(num)]
 
 
 class _BatchingEngine:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sooner.core.estimator import WINDOW_S, Estimator
+from sooner.simulator.batching import tokens_of_windows
 from sooner.simulator.profile import BatchingProfile, Profile, WorkersProfile
 from sooner.simulator.workers import works_of
 from sooner.workload.trace import TraceRequest
@@ -196,7 +196,7 @@ def _jobs_of_workers(profile: WorkersProfile, trace: Sequence[TraceRequest], see
 def _jobs_of_batching(profile: BatchingProfile, trace: Sequence[TraceRequest]) -> _Jobs:
     """A window of n tokens is in n + 1 steps or more, the first of which admits it; eviction only adds to it."""
     estimator = profile.estimator()
-    shares = [_tokens_of_windows(profile, estimator, request) for request in trace]
+    shares = [tokens_of_windows(request, profile, estimator)[1] for request in trace]
     num_admitted = min(profile.max_windows_per_step, profile.max_running)
     num_windows = np.array([len(tokens) for tokens in shares])
     steps_in = np.array([sum(tokens) + len(tokens) for tokens in shares])  # of all its windows together
@@ -219,16 +219,6 @@ def _jobs_of_batching(profile: BatchingProfile, trace: Sequence[TraceRequest]) -
             own_s=(profile.step_s + profile.running_step_s) * own_steps,
         ),
     )
-
-
-def _tokens_of_windows(profile: BatchingProfile, estimator: Estimator, request: TraceRequest) -> list[int]:
-    """True tokens of each window, as ``sooner.simulator.batching`` shares them out."""
-    num = profile.num_windows(request.audio_s)
-    tokens = request.num_tokens
-    if tokens is None:
-        lengths_s = (min(WINDOW_S, request.audio_s - WINDOW_S * number) for number in range(num))
-        tokens = sum(estimator.estimate(length_s).estimated_output_tokens for length_s in lengths_s)
-    return [tokens * (number + 1) // num - tokens * number // num for number in range(num)]
 
 
 def _least_deadline_s(jobs: _Jobs, wanted: int, least_s: float) -> float:
