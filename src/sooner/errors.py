@@ -6,16 +6,25 @@
     ├── AdmissionError             a job is refused; the scheduler is unchanged
     │   ├── AudioTooLongError      limit_s, actual_s
     │   ├── BacklogTooLargeError   limit_s, actual_s, retry_after_s
+    │   ├── ClientLimitError       limit, actual, retry_after_s
     │   ├── QueueFullError         limit, actual, retry_after_s
     │   └── SpoolFullError         limit_bytes, actual_bytes, retry_after_s
     ├── RequestError               what the client sent cannot be served
+    │   ├── AuthenticationError
+    │   ├── DecodedTooLargeError   limit_bytes
     │   ├── InvalidParameterError  param
     │   ├── ModelNotFoundError     model, served
+    │   ├── PriorityError          priority, highest
+    │   ├── RequestIdTakenError    request_id
+    │   ├── RequestNotFoundError   request_id
     │   ├── UnreadableAudioError
     │   ├── UploadTimeoutError     limit_s
     │   └── UploadTooLargeError    limit_bytes, actual_bytes
+    ├── DeadlineError              the text cannot be there in time, or was not; deadline_s, late_s
+    ├── RequestCancelledError      somebody who may do so cancelled it
     ├── ServiceClosedError         the server is shutting down
     ├── EngineError                the engine failed on a window
+    │   └── EngineLostError        it hangs or died, and all that it was doing is lost
     ├── ConfigurationError         an option or an installation is wrong
     │   ├── LearntStateError
     │   ├── MissingExtraError      extra
@@ -71,6 +80,19 @@ class BacklogTooLargeError(AdmissionError):
         self.retry_after_s = max(1.0, actual_s - limit_s)
 
 
+class ClientLimitError(AdmissionError):
+    """One client has as much on its way as one client may have."""
+
+    def __init__(self, *, what: str, limit: float, actual: float, option: str, retry_after_s: float) -> None:
+        super().__init__(
+            f"you have {actual:g} {what} on their way, the limit for one client is {limit:g} ({option}); "
+            f"retry in {retry_after_s:.0f} s"
+        )
+        self.limit = limit
+        self.actual = actual
+        self.retry_after_s = retry_after_s
+
+
 class QueueFullError(AdmissionError):
     """As many jobs wait as the queue may hold."""
 
@@ -98,6 +120,24 @@ class RequestError(SoonerError):
     """What the client sent cannot be served as it is; sending it again will not help."""
 
 
+class AuthenticationError(RequestError):
+    """The request bears no key, or one that is not known here."""
+
+    def __init__(self) -> None:
+        super().__init__("no valid API key; send the header: Authorization: Bearer KEY")
+
+
+class DecodedTooLargeError(RequestError):
+    """The upload unpacks to more bytes than the server decodes."""
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        super().__init__(
+            f"the upload unpacks to more than {limit_bytes} bytes of samples; send fewer channels or a lower "
+            "sample rate, split the recording, or raise --max-decoded-bytes"
+        )
+        self.limit_bytes = limit_bytes
+
+
 class InvalidParameterError(RequestError):
     """One parameter of a request is missing or has a value that is not accepted."""
 
@@ -113,6 +153,31 @@ class ModelNotFoundError(RequestError):
         self.model = model
         self.served = tuple(served)
         super().__init__(f"model {model!r} is not served here; use one of: {', '.join(self.served)}")
+
+
+class PriorityError(RequestError):
+    """The client asks for a class of priority that it may not have."""
+
+    def __init__(self, *, priority: str, highest: str) -> None:
+        super().__init__(f"priority {priority!r} is not open to you; the highest that is: {highest}")
+        self.priority = priority
+        self.highest = highest
+
+
+class RequestIdTakenError(RequestError):
+    """Another request with this id is on its way."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"a request with the id {request_id!r} is on its way; send another x-request-id, or none")
+        self.request_id = request_id
+
+
+class RequestNotFoundError(RequestError):
+    """No request of this client with this id is on its way."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"you have no request {request_id!r} on its way; it is over, or was never here")
+        self.request_id = request_id
 
 
 class UnreadableAudioError(RequestError):
@@ -139,6 +204,25 @@ class UploadTooLargeError(RequestError):
         self.actual_bytes = actual_bytes
 
 
+class DeadlineError(SoonerError):
+    """The text cannot be there by the deadline that the client gave."""
+
+    def __init__(self, *, deadline_s: float, late_s: float) -> None:
+        super().__init__(
+            f"the text cannot be there within {deadline_s:.1f} s of arrival (by prediction {late_s:.1f} s late, "
+            "even if served at once from now on); allow more time or retry when less waits"
+        )
+        self.deadline_s = deadline_s
+        self.late_s = late_s
+
+
+class RequestCancelledError(SoonerError):
+    """The request was cancelled by its client from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__("the request was cancelled with DELETE /v1/queue/{id}")
+
+
 class ServiceClosedError(SoonerError):
     """The server is shutting down and takes or finishes no further job."""
 
@@ -148,6 +232,10 @@ class ServiceClosedError(SoonerError):
 
 class EngineError(SoonerError):
     """The engine failed while it transcribed; the job is over, the server goes on."""
+
+
+class EngineLostError(EngineError):
+    """The engine hangs or died; it is replaced, and what it was doing has to be begun anew."""
 
 
 class ConfigurationError(SoonerError):

@@ -14,11 +14,10 @@ import pytest
 
 from sooner import Estimator, Job, Limits, Scheduler, policy_named
 from sooner.audio.probe import Audio
-from sooner.engines.base import DecodingOptions
 from sooner.engines.fake import FakeEngine
 from sooner.errors import EngineError, QueueFullError, ServiceClosedError
 from sooner.service.clock import ManualClock
-from sooner.service.dispatcher import Dispatcher, Transcript, WindowRecord
+from sooner.service.dispatcher import Dispatcher, JobRequest, Transcript, WindowRecord
 
 
 class Stage:
@@ -59,7 +58,7 @@ class Stage:
     def send(self, job_id: str, audio_s: float, language: str | None = None) -> asyncio.Task[Transcript]:
         audio = Audio(path=Path("unused"), num_samples=round(audio_s * 16_000))
         return asyncio.ensure_future(
-            self.dispatcher.transcribe(job_id=job_id, audio=audio, language=language, options=DecodingOptions())
+            self.dispatcher.transcribe(JobRequest(job_id=job_id, audio=audio, language=language))
         )
 
     async def window_begins(self) -> tuple[str, int]:

@@ -27,16 +27,26 @@ class Audio:
         num_samples: decoded length at 16 kHz.
         peak_log_mel: highest log10 mel energy of the whole recording; ``None`` where it fits in one window
             or the engine has no use for it.
+        speech: stretches in which somebody speaks, (start, end) in seconds, in order, none touching; ``None``
+            where nobody listened for voices.
+        warning: what the client should know of its file, such as that it breaks off; ``None`` for nothing.
     """
 
     path: Path
     num_samples: int
     peak_log_mel: float | None = None
+    speech: tuple[tuple[float, float], ...] | None = None
+    warning: str | None = None
 
     @property
     def audio_s(self) -> float:
         """Seconds of decoded audio."""
         return self.num_samples / SAMPLE_RATE_HZ
+
+    @property
+    def speech_s(self) -> float | None:
+        """Seconds in which somebody speaks; ``None`` where nobody listened for voices."""
+        return None if self.speech is None else sum(end - start for start, end in self.speech)
 
 
 class Probe:

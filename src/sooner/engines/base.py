@@ -7,13 +7,16 @@ holds as little as it can, because it may wait there for a long time while short
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from sooner.audio.mel import LogMel
 from sooner.audio.probe import Audio
+from sooner.audio.voice import VoiceDetector
 from sooner.core.job import Job
 
-__all__ = ["Decoding", "DecodingOptions", "Engine", "Segment", "WindowResult"]
+__all__ = ["Decoding", "DecodingOptions", "Engine", "Segment", "Task", "WindowResult", "Word"]
+
+Task = Literal["transcribe", "translate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +27,31 @@ class DecodingOptions:
         prompt: text that precedes the audio, to steer spelling and style.
         temperature: sampling temperature in [0, 1]; 0 for beam search, with higher temperatures tried where
             the text looks wrong.
+        task: ``translate`` for English text whatever is spoken; needs ``Engine.can_translate``.
+        words: give each segment its words with their times. Costs some more time a window.
     """
 
     prompt: str | None = None
     temperature: float = 0.0
+    task: Task = "transcribe"
+    words: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """One word of a segment.
+
+    Attributes:
+        start_s: where it begins in the recording, seconds.
+        end_s: where it ends, seconds.
+        text: the word with its punctuation, and with the leading space the model gave it.
+        probability: mean probability of its tokens.
+    """
+
+    start_s: float
+    end_s: float
+    text: str
+    probability: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +68,7 @@ class Segment:
         compression_ratio: length of the window's text over its compressed length; high for repetitions.
         no_speech_prob: the model's probability that the window holds no speech.
         seek: first frame (10 ms) of its window.
+        words: its words, where they were asked for.
     """
 
     start_s: float
@@ -55,6 +80,7 @@ class Segment:
     compression_ratio: float = 1.0
     no_speech_prob: float = 0.0
     seek: int = 0
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +111,7 @@ class Decoding(Protocol):
         Raises:
             SchedulerUsageError: the recording is finished or the decoding closed.
             EngineError: the model failed.
+            EngineLostError: the engine hangs or died; start the job anew.
         """
 
     def close(self) -> None:
@@ -106,5 +133,20 @@ class Engine(Protocol):
     def log_mel(self) -> LogMel | None:
         """The front end whose peak the probe must measure; ``None`` where the engine needs none."""
 
+    @property
+    def voice(self) -> VoiceDetector | None:
+        """What finds voices for the probe; ``None`` where the engine hears silence by itself."""
+
+    @property
+    def can_translate(self) -> bool:
+        """Whether it translates into English."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a window would be begun at once: false while the engine is being replaced."""
+
     def start(self, job: Job, audio: Audio, options: DecodingOptions) -> Decoding:
         """Begin a job. Cheap; the work is in ``step``."""
+
+    def close(self) -> None:
+        """Let go of what the engine holds; windows under way may fail. Idempotent."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sooner.audio.mel import LogMel
 from sooner.audio.probe import Audio
+from sooner.audio.voice import VoiceDetector
 from sooner.core.estimator import WINDOW_S
 from sooner.core.job import Job
 from sooner.engines.base import DecodingOptions, Segment, WindowResult
@@ -33,6 +34,9 @@ class FakeEngine:
     model_id = "fake"
     languages = ("en",)
     log_mel: LogMel | None = None
+    voice: VoiceDetector | None = None
+    can_translate = True
+    ready = True
 
     def __init__(self, on_step: OnStep | None = None, *, tokens_per_window: int = 90) -> None:
         self._on_step = on_step
@@ -40,6 +44,9 @@ class FakeEngine:
 
     def start(self, job: Job, audio: Audio, options: DecodingOptions) -> FakeDecoding:
         return FakeDecoding(job, audio, self._on_step, self._tokens_per_window)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class FakeDecoding:

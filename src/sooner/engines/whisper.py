@@ -29,6 +29,7 @@ from faster_whisper.vad import VadOptions, get_speech_timestamps
 from sooner.audio.decode import SAMPLE_RATE_HZ, PcmStream, Samples
 from sooner.audio.mel import HOP_SAMPLES, WINDOW_FRAMES, LogMel
 from sooner.audio.probe import Audio
+from sooner.audio.voice import VoiceDetector
 from sooner.core.job import Job
 from sooner.engines.base import DecodingOptions, Segment, WindowResult
 from sooner.engines.models import ModelFiles
@@ -91,9 +92,15 @@ class WhisperEngine:
         self.log_mel = LogMel(self.model.feature_extractor.mel_filters)
         self.languages = tuple(self.model.supported_languages)
         get_speech_timestamps(np.zeros(SAMPLE_RATE_HZ, dtype=np.float32), _VOICE)  # load the detector now
+        self.voice: VoiceDetector | None = None
+        self.can_translate = bool(self.model.model.is_multilingual)
+        self.ready = True
 
     def start(self, job: Job, audio: Audio, options: DecodingOptions) -> WhisperDecoding:
         return WhisperDecoding(self, job, audio, options)
+
+    def close(self) -> None:
+        self.ready = False
 
 
 def resolve_device(device: str) -> str:

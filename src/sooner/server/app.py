@@ -17,12 +17,16 @@ from sooner.core.scheduler import Limits, Scheduler
 from sooner.engines.base import Engine
 from sooner.engines.models import find_model
 from sooner.engines.whisper import WhisperEngine, resolve_device
+from sooner.server import queue_routes, routes, transcriptions
+from sooner.server.access import Access
 from sooner.server.errors import install_error_handlers
+from sooner.server.journal import Journal
 from sooner.server.learned import LearnedFile
 from sooner.server.metrics import ServiceMetrics
 from sooner.server.options import ServeOptions
 from sooner.server.records import RecordLog, header_of
-from sooner.server.routes import Service, router
+from sooner.server.requests import OpenRequests
+from sooner.server.routes import Service
 from sooner.server.upload import Intake, IntakeLimits
 from sooner.service.clock import Clock, MonotonicClock
 from sooner.service.dispatcher import Dispatcher, WindowRecord
@@ -98,7 +102,8 @@ def make_app(
         description="Duration-aware speech-to-text serving, OpenAI-compatible.",
         lifespan=lifespan,
     )
-    app.include_router(router)
+    for part in (transcriptions, queue_routes, routes):
+        app.include_router(part.router)
     install_error_handlers(app)
     return app
 
@@ -125,6 +130,8 @@ def _make_service(
         learned = LearnedFile(options.learned, estimator, model_id=engine.model_id)
     return Service(
         engine=engine,
+        access=Access(highest=options.highest_priority),
+        requests=OpenRequests(clock=clock, on_end=Journal(records=records).note),
         intake=Intake(
             scheduler=scheduler,
             spool_dir=options.spool_dir,
@@ -146,7 +153,6 @@ def _make_service(
             on_window=on_window,
         ),
         clock=clock,
-        records=records,
         learned=learned,
         metrics=ServiceMetrics(scheduler, estimator),
         started_at_s=int(time.time()),

@@ -14,6 +14,7 @@ from sooner.core.guard import Guard
 from sooner.core.policy import Policy, policy_named
 from sooner.errors import ConfigurationError
 from sooner.evidence.machine import num_cores
+from sooner.server.access import Priority
 
 __all__ = ["ServeOptions", "check_at_least"]
 
@@ -47,6 +48,9 @@ class ServeOptions:
         Default: no such goal.
     goal_all_p99_s
         For the policy adaptive: what 99 in 100 of all should have, seconds. Default: no such goal.
+    max_wait_s
+        Who has waited this long is served next, whatever policy, share or priority, seconds. Default: no
+        such limit.
     preempt
         Let shorter jobs overtake at each 30-second window. Default: as the policy has it (no for fcfs, yes for
         all others); --no-preempt runs every job to its end.
@@ -64,6 +68,11 @@ class ServeOptions:
         Follow what jobs really take: kappa by language, and the three costs. --no-learn keeps the numbers given.
     learned
         A file that keeps what was learnt of this model over a restart. Default: it is forgotten.
+    vad
+        Listen for voices first: silence is skipped, costs nothing and gives no text. --no-vad leaves that to
+        the model.
+    window_limit_s
+        An engine that takes longer than this over one window hangs, and is replaced, seconds.
     host
         Address to listen on.
     port
@@ -74,8 +83,22 @@ class ServeOptions:
         Longest recording accepted, seconds.
     max_upload_bytes
         Largest request body accepted.
+    max_decoded_bytes
+        Most bytes of samples that one upload may unpack to.
     max_spool_bytes
         Most bytes that all uploads together may take on disk.
+    max_client_jobs
+        Requests that one client may have on their way; more are refused with 429. Default: nine tenths of
+        --max-queue.
+    max_client_audio_s
+        Seconds of audio that one client may have on their way. Default: no such limit.
+    api_keys
+        A file of keys, one a line: KEY [NAME [PRIORITY]]. Then nobody is served without one. The variable
+        SOONER_API_KEY may hold a single key instead.
+    highest_priority
+        The highest class that a request may ask for where its key names none.
+    trusted_proxies
+        Addresses whose X-Forwarded-For is believed, separated by commas. Default: nobody's is.
     max_backlog_s
         Refuse when this much predicted work waits per worker, seconds. Default: no such limit.
     upload_idle_s
@@ -102,6 +125,7 @@ class ServeOptions:
     guard: str = "scaled:5,120"
     goal_short_p90_s: float | None = None
     goal_all_p99_s: float | None = None
+    max_wait_s: float | None = None
     preempt: bool | None = None
     workers: int | None = None
     kappa: float = 3.0
@@ -110,12 +134,20 @@ class ServeOptions:
     context_s: float = 0.35
     learn: bool = True
     learned: Path | None = None
+    vad: bool = True
+    window_limit_s: float = 300.0
     host: str = "127.0.0.1"
     port: int = 8000
     max_queue: int = 1000
     max_audio_s: float = 4 * 3600.0
     max_upload_bytes: int = 512 * 2**20
+    max_decoded_bytes: int = 16 * 2**30
     max_spool_bytes: int = 8 * 2**30
+    max_client_jobs: int | None = None
+    max_client_audio_s: float | None = None
+    api_keys: Path | None = None
+    highest_priority: Priority = "standard"
+    trusted_proxies: str | None = None
     max_backlog_s: float | None = None
     upload_idle_s: float = 30.0
     max_upload_s: float = 600.0
@@ -134,7 +166,12 @@ class ServeOptions:
             "goal_short_p90_s": (self.goal_short_p90_s, 0.001),
             "goal_all_p99_s": (self.goal_all_p99_s, 0.001),
             "port": (self.port, 0),
+            "max_wait_s": (self.max_wait_s, 0),
+            "window_limit_s": (self.window_limit_s, 1),
             "max_queue": (self.max_queue, 1),
+            "max_client_jobs": (self.max_client_jobs, 1),
+            "max_client_audio_s": (self.max_client_audio_s, 1),
+            "max_decoded_bytes": (self.max_decoded_bytes, 1),
             "max_audio_s": (self.max_audio_s, 1),
             "max_upload_bytes": (self.max_upload_bytes, 1),
             "max_spool_bytes": (self.max_spool_bytes, 1),

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
+from starlette.requests import ClientDisconnect
+
 from sooner import __version__
 from sooner.core.latency import LatencyRecord
 from sooner.core.scheduler import SchedulerStatistics
@@ -202,7 +204,7 @@ def record_of(transcript: Transcript) -> LatencyRecord:
 
 def failure_of(error: BaseException, *, job_id: str, audio_s: float, arrival_s: float, failed_s: float) -> Failure:
     """The line of a request that got none; of a client that left where its task was cancelled."""
-    left = isinstance(error, asyncio.CancelledError)
+    left = isinstance(error, (asyncio.CancelledError, ClientDisconnect))
     return Failure(
         id=job_id,
         audio_s=audio_s,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -20,9 +20,51 @@ from sooner.engines.base import Decoding, DecodingOptions, Engine, Segment, Wind
 from sooner.errors import EngineError, ServiceClosedError, SoonerError
 from sooner.service.clock import Clock
 
-__all__ = ["Dispatcher", "Transcript", "WindowRecord"]
+__all__ = ["Dispatcher", "JobRequest", "OnText", "Progress", "Transcript", "WindowRecord"]
 
 _log = logging.getLogger(__name__)
+
+
+OnText = Callable[[Sequence[Segment]], None]
+"""Called on the event loop with the segments of each window as it ends; not for windows without text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What is to be transcribed, for whom, and until when.
+
+    Attributes:
+        job_id: unique among the jobs under way.
+        audio: the upload as measured.
+        language: language code, ``None`` to detect.
+        options: of the recognition.
+        client: whose it is, as the server knows it; ``None`` for nobody's.
+        priority: class; a lower one is served first.
+        allowed_s: seconds from now within which the text is of use; ``None`` for any time.
+    """
+
+    job_id: str
+    audio: Audio
+    language: str | None = None
+    options: DecodingOptions = field(default_factory=DecodingOptions)
+    client: str | None = None
+    priority: int = 0
+    allowed_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a job is.
+
+    Attributes:
+        done_s: seconds of audio transcribed.
+        num_windows: steps it took on a worker.
+        num_restarts: times it was begun anew because the engine was lost.
+    """
+
+    done_s: float = 0.0
+    num_windows: int = 0
+    num_restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +80,8 @@ class Transcript:
         started_s: second at which a worker first took it up.
         finished_s: second at which the last window was done.
         service_s: seconds of worker time it took.
+        first_text_s: second at which the first window with text was done; ``None`` where there was no text.
+        num_preemptions: times it was put off after it had started.
     """
 
     job: Job
@@ -48,6 +92,8 @@ class Transcript:
     started_s: float
     finished_s: float
     service_s: float
+    first_text_s: float | None = None
+    num_preemptions: int = 0
 
     @property
     def text(self) -> str:
@@ -82,6 +128,9 @@ class _Work:
     num_tokens: int = 0
     num_windows: int = 0
     started_s: float | None = None
+    first_text_s: float | None = None
+    done_s: float = 0.0
+    on_text: OnText | None = None
 
     def step(self, engine: Engine) -> WindowResult:
         """Run the next window. Called in a worker thread."""
@@ -133,36 +182,44 @@ class Dispatcher:
         """Whether ``close`` was called: no further job is taken."""
         return self._closing
 
-    async def transcribe(
-        self, *, job_id: str, audio: Audio, language: str | None, options: DecodingOptions
-    ) -> Transcript:
+    async def transcribe(self, request: JobRequest, *, on_text: OnText | None = None) -> Transcript:
         """Queue an upload and wait for its text. Cancelling the caller cancels the job, waiting or running.
 
         Raises:
             AdmissionError: refused, see ``Scheduler.submit``.
+            DeadlineError: it cannot be done within ``allowed_s`` any more.
             ServiceClosedError: the service is shutting down.
             EngineError: the model failed on it.
         """
-        work = self._submit(job_id, audio, language, options)
+        work = self._submit(request)
+        work.on_text = on_text
         try:
             return await work.future
         except asyncio.CancelledError:
             self._drop(work)
             raise
 
-    def _submit(self, job_id: str, audio: Audio, language: str | None, options: DecodingOptions) -> _Work:
+    def progress(self, job_id: str) -> Progress:
+        """How far a job is that waits or runs; of an unknown one, nothing is done."""
+        work = self._works.get(job_id)
+        return Progress() if work is None else Progress(done_s=work.done_s, num_windows=work.num_windows)
+
+    def _submit(self, request: JobRequest) -> _Work:
         if self._closing:
             raise ServiceClosedError
+        audio, language = request.audio, request.language
         job = Job(
-            id=job_id,
+            id=request.job_id,
             arrival_s=self._clock.now_s(),
             audio_s=audio.audio_s,
             estimate=self._estimator.estimate(audio.audio_s, language=language),
             language=language,
+            client=request.client,
+            priority=request.priority,
         )
         self.scheduler.submit(job)
-        work = _Work(job, audio, options, asyncio.get_running_loop().create_future())
-        self._works[job_id] = work
+        work = _Work(job, audio, request.options, asyncio.get_running_loop().create_future())
+        self._works[job.id] = work
         self._assign()
         return work
 
@@ -209,6 +266,11 @@ class Dispatcher:
         work.segments.extend(window.segments)
         work.num_tokens += window.num_tokens
         work.num_windows += 1
+        work.done_s = window.position_s
+        if window.segments:
+            work.first_text_s = now_s if work.first_text_s is None else work.first_text_s
+            if work.on_text is not None:
+                work.on_text(window.segments)
         if not window.done:
             remaining = self._estimator.estimate(
                 work.job.audio_s - window.position_s, language=work.job.language, is_continued=True
@@ -235,6 +297,7 @@ class Dispatcher:
             started_s=work.started_s,
             finished_s=now_s,
             service_s=service_s,
+            first_text_s=work.first_text_s,
         )
         if not work.future.done():  # its waiter may have been cancelled in this very turn of the loop
             work.future.set_result(transcript)
