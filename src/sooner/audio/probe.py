@@ -8,14 +8,31 @@ of the scheduler. A probe therefore works in slices: whoever drives it takes tur
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from sooner.audio.decode import SAMPLE_RATE_HZ, decode_blocks
 from sooner.audio.mel import LogMel, PeakMeter
+from sooner.core.estimator import WINDOW_S
 from sooner.errors import AudioTooLongError, UnreadableAudioError
 
-__all__ = ["Audio", "Probe"]
+__all__ = ["Audio", "Probe", "Rest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What of an upload is still to be transcribed; the arguments of ``Estimator.estimate``.
+
+    Attributes:
+        audio_s: seconds of audio.
+        speech_s: seconds in which somebody speaks; ``None`` where nobody listened for voices.
+        windows: windows that a decoding needs which skips from voice to voice; ``None`` likewise.
+    """
+
+    audio_s: float
+    speech_s: float | None
+    windows: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +64,20 @@ class Audio:
     def speech_s(self) -> float | None:
         """Seconds in which somebody speaks; ``None`` where nobody listened for voices."""
         return None if self.speech is None else sum(end - start for start, end in self.speech)
+
+    def rest(self, position_s: float = 0.0) -> Rest:
+        """What is left to do behind ``position_s`` seconds. O(stretches of speech)."""
+        audio_s = max(0.0, self.audio_s - position_s)
+        if self.speech is None:
+            return Rest(audio_s=audio_s, speech_s=None, windows=None)
+        speech_s, windows, seen_s = 0.0, 0, position_s
+        for start_s, end_s in self.speech:
+            speech_s += max(0.0, end_s - max(start_s, position_s))
+            if end_s > seen_s:
+                begin_s = max(start_s, seen_s)
+                num_more = math.ceil((end_s - begin_s) / WINDOW_S)
+                windows, seen_s = windows + num_more, begin_s + num_more * WINDOW_S
+        return Rest(audio_s=audio_s, speech_s=speech_s, windows=windows)
 
 
 class Probe:

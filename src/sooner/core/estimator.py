@@ -120,18 +120,27 @@ class Estimator:
         return self._costs.costs.context_s
 
     def estimate(
-        self, audio_s: float, *, language: str | None = None, client: str | None = None, is_continued: bool = False
+        self,
+        audio_s: float,
+        *,
+        speech_s: float | None = None,
+        windows: int | None = None,
+        language: str | None = None,
+        client: str | None = None,
+        is_continued: bool = False,
     ) -> Estimate:
         """Predict what serving ``audio_s`` seconds of audio takes. O(1).
 
         Args:
             audio_s: seconds of decoded audio.
+            speech_s: seconds of it in which somebody speaks; ``None`` where not measured: all of it.
+            windows: windows that the engine will need; ``None`` where not known: as many as the audio has.
             language: its language code, ``None`` where not known.
             client: whose it is, ``None`` where nobody's in particular.
             is_continued: it is the rest of an upload, so that its first window goes on from another, too.
         """
-        windows = max(1, math.ceil(audio_s / WINDOW_S))
-        tokens = max(1, int(audio_s * self._kappa.kappa(language, client)))
+        windows = max(1, math.ceil(audio_s / WINDOW_S) if windows is None else windows)
+        tokens = max(1, int((audio_s if speech_s is None else speech_s) * self._kappa.kappa(language, client)))
         return Estimate(
             estimated_output_tokens=tokens,
             windows=windows,
@@ -169,7 +178,7 @@ class Estimator:
             windows = job.estimate.windows if num_windows is None else num_windows
             self._costs.observe(windows=windows, tokens=tokens, service_s=service_s)
             self._kappa.observe(
-                audio_s=job.audio_s,
+                audio_s=job.audio_s if job.speech_s is None else job.speech_s,
                 tokens=tokens,
                 language=language if job.language is None else job.language,
                 client=job.client,

@@ -65,6 +65,7 @@ class QueuedJob:
         remaining_s: predicted service still to come, seconds.
         predicted_start_s: seconds from now until a worker takes the job up, if nothing else arrives;
             0 for a running job.
+        num_preemptions: times it was put off after it had started.
     """
 
     job: Job
@@ -73,6 +74,7 @@ class QueuedJob:
     wait_s: float
     remaining_s: float
     predicted_start_s: float
+    num_preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,7 @@ class _Record:
     job: Job
     ticket: Ticket
     started_s: float | None = None
+    num_preemptions: int = 0
 
 
 class Scheduler:
@@ -191,6 +194,11 @@ class Scheduler:
     def is_running(self, job_id: str) -> bool:
         """Whether a worker has this job now."""
         return job_id in self._running
+
+    def num_preemptions(self, job_id: str) -> int:
+        """Times that a waiting or running job was put off after it had started; 0 for an unknown one."""
+        record = self._records.get(job_id)
+        return 0 if record is None else record.num_preemptions
 
     def submit(
         self,
@@ -292,6 +300,7 @@ class Scheduler:
     def _count_preemption(self, chosen_id: str) -> None:
         if self._returned is not None and self._returned != chosen_id:
             self._num_preemptions += 1
+            self._records[self._returned].num_preemptions += 1
         self._returned = None
 
     def yield_back(self, job_id: str, *, remaining: Estimate, now_s: float) -> None:
@@ -431,6 +440,7 @@ class Scheduler:
             wait_s=now_s - ticket.waiting_since_s,
             remaining_s=ticket.remaining_s,
             predicted_start_s=start_s,
+            num_preemptions=self._records[ticket.id].num_preemptions,
         )
 
     def statistics(self) -> SchedulerStatistics:
