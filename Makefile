@@ -70,7 +70,7 @@ constraints:
 # second run and taking them out again is harmless.
 install-vllm: $(VLLM)/installed
 
-$(VLLM)/installed: pyproject.toml constraints-vllm.txt tools/base_weights.py tools/convert_ct2_to_hf.py
+$(VLLM)/installed: pyproject.toml constraints-vllm.txt tools/base_ct2.py tools/base_weights.py tools/convert_ct2_to_hf.py
 	@rm -f $@
 	$(call make-venv,$(VLLM))
 	$(VLLM_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt -e '.[vllm-test]'

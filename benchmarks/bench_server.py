@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -63,15 +63,17 @@ def serve_and_record() -> None:
     engine, num_workers = load_engine(options)
     windows: list[WindowRecord] = []
     app = make_app(options, engine=engine, num_workers=num_workers, on_window=windows.append)
-    with BackgroundServer(app, options) as server:
+    me = psutil.Process()
+    with closing(engine), BackgroundServer(app, options) as server:
         hello = {
             "url": server.url,
             "num_workers": num_workers,
-            "idle_bytes": psutil.Process().memory_info().rss,
+            "idle_bytes": sum(process.memory_info().rss for process in (me, *me.children())),
         }
         print(json.dumps(hello), flush=True)
         sys.stdin.read()
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peaks_kib = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak_bytes = sum(peaks_kib) * 1024  # of the server and of its largest child, the engine
     print(json.dumps({"peak_bytes": peak_bytes, "windows": [asdict(window) for window in windows]}), flush=True)
 
 

@@ -1,4 +1,7 @@
-"""A page in headless Chromium, over the DevTools protocol: what it asked for, what went wrong, how it looks."""
+"""Pages in headless Chromium, over the DevTools protocol: what they asked for, what went wrong, how they look.
+
+``visit`` looks at a file once; a ``Browser`` opens live pages that a test then uses as a person would.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,19 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 import aiohttp
 
-__all__ = ["Visit", "find_chromium", "visit"]
+__all__ = ["Browser", "LivePage", "Visit", "find_chromium", "visit"]
+
+T = TypeVar("T")
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _LIMIT_S = 30.0
@@ -57,6 +64,104 @@ def visit(page: Path, *, expression: str, widths: Sequence[int], dark: bool = Fa
         TimeoutError: the browser does not start, or the page is not loaded, in time.
     """
     return asyncio.run(asyncio.wait_for(_visit(page.resolve().as_uri(), expression, widths, dark), _LIMIT_S))
+
+
+class Browser:
+    """One Chromium for many pages, one after the other; a context manager. For one thread."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+
+    def __enter__(self) -> Browser:
+        self._devtools, self._session = self._run(self._start())
+        return self
+
+    async def _start(self) -> tuple[str, aiohttp.ClientSession]:
+        devtools = await self._stack.enter_async_context(_browser())
+        return devtools, await self._stack.enter_async_context(aiohttp.ClientSession())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._stack.aclose())
+        self._runner.close()
+
+    def open(self, url: str, *, width: int, height: int = 900, dark: bool = False) -> LivePage:
+        """Open an address in a tab of its own, and wait for its load event."""
+        return LivePage(self._runner, self._run(self._open(url, width, height, dark)))
+
+    async def _open(self, url: str, width: int, height: int, dark: bool) -> _Tab:
+        tab = _Tab(await self._session.ws_connect(self._devtools, max_msg_size=_LARGEST_MESSAGE_BYTES))
+        await tab.open(url, width, height, dark)
+        return tab
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(asyncio.wait_for(work, _LIMIT_S))
+
+
+class LivePage:
+    """A page that is open; a context manager that closes its tab."""
+
+    def __init__(self, runner: asyncio.Runner, tab: _Tab) -> None:
+        self._runner = runner
+        self._tab = tab
+
+    def __enter__(self) -> LivePage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._tab.close())
+
+    def evaluate(self, expression: str) -> Any:
+        """What a JavaScript expression, or the promise that it is, comes to."""
+        return self._run(self._tab.evaluate(expression))
+
+    def wait_for(self, expression: str, *, within_s: float = 20.0) -> Any:
+        """Ask again and again until ``expression`` is true; gives what it is then."""
+        give_up_s = time.monotonic() + within_s
+        while not (value := self.evaluate(expression)):
+            if time.monotonic() > give_up_s:
+                text = self.evaluate("document.body.innerText")
+                raise AssertionError(f"the page never got to: {expression}\nerrors: {self.errors}\n{text}")
+            time.sleep(0.02)  # between two looks, not in place of one
+        return value
+
+    def choose_files(self, selector: str, paths: Sequence[Path]) -> None:
+        """Give files to a file input, as its dialog would."""
+        self._run(self._tab.choose_files(selector, paths))
+
+    def press(self, key: str) -> None:
+        """Press and release a key such as ``ArrowDown``."""
+        for kind in ("keyDown", "keyUp"):
+            self._run(self._tab.call("Input.dispatchKeyEvent", type=kind, key=key, code=key))
+
+    def move_mouse(self, x: float, y: float) -> None:
+        """Move the mouse to a point of the window, CSS pixels."""
+        self._run(self._tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y))
+
+    def look(self, *, width: int, height: int = 900, dark: bool = False, still: bool = False) -> None:
+        """Give the window another size, and the page light or dark, with or without motion."""
+        self._run(self._tab.emulate(width, height, dark, still=still))
+
+    def screenshot(self) -> bytes:
+        """PNG of the window."""
+        return self._run(self._tab.screenshot())
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What went wrong so far; see ``Visit``."""
+        return self._tab.errors
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """What was asked for so far; see ``Visit``."""
+        return self._tab.requests
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(asyncio.wait_for(work, _LIMIT_S))
 
 
 async def _visit(url: str, expression: str, widths: Sequence[int], dark: bool) -> list[Visit]:
@@ -111,35 +216,70 @@ class _Tab:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._num_sent = 0
+        self._target = ""
         self._session: str | None = None
         self._events: list[dict[str, Any]] = []
 
     async def look(self, url: str, expression: str, width: int, dark: bool) -> Visit:
-        target = await self._call("Target.createTarget", url="about:blank")
-        attached = await self._call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        await self.open(url, width, 900, dark)
+        value = await self.evaluate(expression)
+        picture = await self.screenshot()
+        await self.close()
+        return Visit(width=width, errors=self.errors, requests=self.requests, value=value, screenshot=picture)
+
+    async def open(self, url: str, width: int, height: int, dark: bool) -> None:
+        target = await self.call("Target.createTarget", url="about:blank", newWindow=True)
+        self._target = target["targetId"]
+        attached = await self.call("Target.attachToTarget", targetId=self._target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Network", "Log", "Runtime"):
-            await self._call(f"{domain}.enable")
-        await self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self._call("Emulation.setEmulatedMedia", features=[scheme])
-        await self._call("Page.navigate", url=url)
+            await self.call(f"{domain}.enable")
+        await self.emulate(width, height, dark)
+        await self.call("Page.navigate", url=url)
         await self._loaded()
-        result = await self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in result, result
-        picture = await self._call("Page.captureScreenshot", format="png")
-        await self._call("Target.closeTarget", targetId=target["targetId"])
-        return Visit(
-            width=width,
-            errors=tuple(error for event in self._events if (error := _error(event))),
-            requests=tuple(url for event in self._events if (url := _request(event))),
-            value=result["result"].get("value"),
-            screenshot=base64.b64decode(picture["data"]),
-        )
 
-    async def _call(self, method: str, **params: Any) -> dict[str, Any]:
+    async def emulate(self, width: int, height: int, dark: bool, *, still: bool = False) -> None:
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        wishes = {
+            "prefers-color-scheme": "dark" if dark else "light",
+            "prefers-reduced-motion": "reduce" if still else "no-preference",
+        }
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        await self.call("Emulation.setEmulatedMedia", features=features)
+
+    async def evaluate(self, expression: str) -> Any:
+        result = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def choose_files(self, selector: str, paths: Sequence[Path]) -> None:
+        found = await self.call("Runtime.evaluate", expression=f"document.querySelector({json.dumps(selector)})")
+        node = found["result"]["objectId"]
+        await self.call("DOM.setFileInputFiles", objectId=node, files=[str(path.resolve()) for path in paths])
+
+    async def screenshot(self) -> bytes:
+        picture = await self.call("Page.captureScreenshot", format="png")
+        return base64.b64decode(picture["data"])
+
+    async def close(self) -> None:
+        await self.call("Target.closeTarget", targetId=self._target)
+        await self._socket.close()
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        return tuple(error for event in self._events if (error := _error(event)))
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        return tuple(url for event in self._events if (url := _request(event)))
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
         self._num_sent += 1
         number = self._num_sent
         session = {} if self._session is None else {"sessionId": self._session}

@@ -18,7 +18,7 @@ from sooner.core.traffic import Traffic
 from sooner.core.waiting_line import WaitingLine
 from sooner.errors import SoonerError
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 __all__ = [
     "AdaptivePolicy",

@@ -5,6 +5,7 @@ Every option of ``sooner serve`` can also be given as ``SOONER_`` and its name i
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -204,16 +205,22 @@ def run_load_generator(options: "BenchOptions", traffic: "WorkloadOptions") -> N
 def run_server(options: "ServeOptions") -> None:
     """Load the model, serve until a stop signal, and close without losing a reply."""
     with needs_extra("serve", "sooner serve"):
-        from sooner.server.app import Server, load_engine, make_app
+        from sooner.server.app import Server, load_engine, make_access, make_app
+        from sooner.server.listening import bind
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     _raise_open_files_limit()
+    access = make_access(options, api_key=os.environ.get("SOONER_API_KEY"))
+    sockets = bind(options.host, options.port)
     engine, num_workers = load_engine(options)
-    app = make_app(options, engine=engine, num_workers=num_workers)
-    # Once it has shut down, uvicorn raises the signal again; by then it has done its work.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    with suppress(KeyboardInterrupt):
-        asyncio.run(Server(app, options).serve())
+    try:
+        app = make_app(options, engine=engine, num_workers=num_workers, access=access)
+        # Once it has shut down, uvicorn raises the signal again; by then it has done its work.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        with suppress(KeyboardInterrupt):
+            asyncio.run(Server(app, options).serve(sockets))
+    finally:
+        engine.close()
 
 
 def _raise_open_files_limit() -> None:

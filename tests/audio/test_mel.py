@@ -59,3 +59,8 @@ def test_one_frame_more_than_a_window_needs_it(num_samples: int) -> None:
     samples[-100:] = 0.5
     spectrum = LOG_MEL.frames(samples, 0, num_samples // HOP_SAMPLES + 1)
     assert peak_of(samples) == float(spectrum.max())
+
+
+def test_silence_has_the_least_peak() -> None:
+    samples = np.zeros(61 * 16_000, dtype=np.float32)
+    assert peak_of(samples) == float(LOG_MEL.frames(samples, 0, 3000).max())

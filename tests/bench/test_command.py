@@ -63,6 +63,20 @@ def test_two_policies_are_measured_with_the_same_traffic(tmp_path: Path) -> None
     assert "holds runs already" in again.stderr
 
 
+def test_streams_tell_when_the_first_text_came(tmp_path: Path) -> None:
+    traffic = ["--requests", "2", "--file-share", "0.5", "--max-file-s", "65", "--rate", "2", "--workers", "2"]
+    result = bench("--policies", "hrrn", "--stream", "--seeds", "2", *traffic, "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    (run,) = read_runs([tmp_path])
+    assert run.header.notes["stream"] is True
+    assert run.header.notes["num_word_errors"] < 0.15 * run.header.notes["num_words"]
+    _, file = sorted(run.records, key=lambda record: record.audio_s)
+    assert file.audio_s > 60
+    assert file.ttft_s is not None
+    assert 0 < file.ttft_s < 0.9 * file.e2e_s  # a window's text came before the next was done
+    assert "To the first text" in result.stdout
+
+
 def test_an_interrupt_keeps_what_was_measured_and_stops_the_server(tmp_path: Path) -> None:
     traffic = ["--workload", "clips", "--rate", "1", "--requests", "500", "--out", tmp_path]
     command = [SOONER, "bench", "--policies", "hrrn", "--workers", "1", *traffic]

@@ -95,7 +95,6 @@ def test_without_a_server_all_policies_are_measured(tmp_path: Path) -> None:
         ({"warm_up": -1}, "--warm-up must be at least 0"),
         ({"timeout_s": float("inf")}, "--timeout-s must be at least"),
         ({"slo_s": 0.0}, "--slo-s must be at least"),
-        ({"stream": True}, "does not stream yet"),
     ],
 )
 def test_options_without_sense_are_refused(given: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -94,6 +94,36 @@ def test_own_time_is_that_of_the_last_windows_tokens() -> None:
     assert Estimator().estimate(60.0).own_s == 0.0
 
 
+def test_half_an_hour_of_which_little_is_speech_is_sized_as_what_it_costs() -> None:
+    estimator = Estimator(kappa=3.0, encode_s=0.4, token_s=0.01, context_s=0.3, own_token_s=0.02)
+    call, spoken = estimator.estimate(1800.0, speech_s=180.0, windows=8), estimator.estimate(180.0)
+    assert (call.estimated_output_tokens, call.windows) == (540, 8)
+    assert call.size_s == pytest.approx(8 * 0.4 + 540 * 0.01 + 7 * 0.3)
+    assert call.own_s == pytest.approx(0.02 * 540 / 8)
+    assert spoken.size_s < call.size_s < 1.3 * spoken.size_s < estimator.estimate(1800.0).size_s / 5
+    rest = estimator.estimate(900.0, speech_s=90.0, windows=4, is_continued=True)
+    assert rest.size_s == pytest.approx(4 * 0.4 + 270 * 0.01 + 4 * 0.3)
+
+
+def test_silence_still_costs_a_window_and_speech_alone_does_not_say_how_many() -> None:
+    silence = Estimator().estimate(600.0, speech_s=0.0, windows=0)
+    assert (silence.estimated_output_tokens, silence.windows) == (1, 1)
+    assert silence.size_s > 0
+    assert Estimator().estimate(600.0, speech_s=5.0).windows == 20
+
+
+def test_kappa_is_learnt_per_second_of_speech_where_that_was_measured() -> None:
+    by_speech, by_audio = Estimator(learns=True), Estimator(learns=True)
+    for n in range(300):
+        for estimator, speech_s in ((by_speech, 10.0), (by_audio, None)):
+            estimate = estimator.estimate(100.0, speech_s=speech_s, windows=1)
+            job = Job(id=str(n), arrival_s=0.0, audio_s=100.0, estimate=estimate, speech_s=speech_s)
+            estimator.observe(job, tokens=40, service_s=estimate.size_s)
+    assert by_speech.kappa == pytest.approx(4.0, rel=0.02)
+    assert by_audio.kappa == pytest.approx(0.4, rel=0.1)
+    assert by_speech.estimate(1000.0, speech_s=10.0, windows=1).estimated_output_tokens == pytest.approx(40, abs=1)
+
+
 def test_without_learning_nothing_moves() -> None:
     estimator = Estimator()
     before = estimator.estimate(77.7, language="ja", client="a")

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sooner import HeapQueue, ReadyQueue, ResponseRatioQueue, Ticket, policy_named
 from sooner.core.groups import GroupedQueue
-from sooner.core.guard import Guard, GuardedQueue
+from sooner.core.guard import Guard, GuardedQueue, taken_from
 from sooner.core.waiting_line import WaitingLine
 from sooner.errors import DuplicateJobError, UnknownJobError
 
@@ -26,6 +26,8 @@ from sooner.errors import DuplicateJobError, UnknownJobError
 grid_s = st.integers(0, 64 * 40).map(lambda n: n / 64)
 size_s = st.sampled_from([0.25, 0.5, 1.0, 8.0, 30.0])
 WINDOW_S = 4.0
+Key = tuple[str | None, int]
+"""A client in a class of priority."""
 
 
 def fcfs() -> ReadyQueue:
@@ -41,11 +43,8 @@ def guarded(make_inner: Callable[[], ReadyQueue], guard: Guard) -> Callable[[], 
 
 
 ORDERS = [fcfs, sjf, ResponseRatioQueue]
-CONTESTS = [
-    *[(order, order) for order in ORDERS],
-    *[(guarded(order, Guard(scale=0.5, slack_s=2.0)), order) for order in ORDERS],
-    *[(guarded(order, Guard(max_wait_s=10.0)), order) for order in ORDERS],
-]
+GUARDS = [Guard(scale=0.5, slack_s=2.0), Guard(max_wait_s=10.0)]
+QUEUES = [*ORDERS, *[guarded(order, guard) for order in ORDERS for guard in GUARDS]]
 
 
 def ticket(
@@ -79,131 +78,145 @@ def after_a_window(taken: Ticket) -> Ticket:
 
 
 class NaiveGroups:
-    """The same rules over one contest per class, scans of what is held back, and tags that are never dropped."""
+    """The same rules by scans: of lines for who waits, of all clients there ever were for who has caught up."""
 
-    def __init__(self, make_contest: Callable[[], ReadyQueue], make_backlog: Callable[[], ReadyQueue]) -> None:
-        self.make_contest = make_contest
-        self.make_backlog = make_backlog
-        self.contests: dict[int, ReadyQueue] = {}
-        self.held_back: list[Ticket] = []
-        self.contending: dict[str, Ticket] = {}  # as they arrived
-        self.turns: dict[str, float] = {}  # by id, with the virtual time at which each began
+    def __init__(self, make_queue: Callable[[], ReadyQueue]) -> None:
+        self.make_queue = make_queue
+        self.lines: dict[Key, ReadyQueue] = defaultdict(make_queue)
+        self.contests: dict[int, ReadyQueue] = defaultdict(make_queue)  # by class
+        self.bids: dict[Key, str] = {}
+        self.left_s: dict[str, float | None] = {}  # of the contest's promise, by id
         self.virtual_s: dict[int, float] = defaultdict(float)  # by class
-        self.finish_s: dict[tuple[str, int], float] = defaultdict(float)  # of all clients there ever were
-        self.got_ahead: dict[tuple[str, int], int] = {}
-        self.num_got_ahead = 0
-        self.num_entered = 0
+        self.finish_s: dict[Key, float] = defaultdict(float)
+        self.got_ahead: dict[Key, int] = {}
+        self.num_turns = 0
         self.latest_s = -math.inf
+        self.looked_at_s: float | None = None
 
-    def enter(self, arrived: Ticket, contender: Ticket) -> None:
-        self.contending[arrived.id] = arrived
-        self.contests.setdefault(arrived.priority, self.make_contest()).push(contender)
+    def clients(self, priority: int) -> list[Key]:
+        return [key for key, line in self.lines.items() if key[1] == priority and len(line)]
+
+    def is_ahead(self, key: Key) -> bool:
+        return self.finish_s[key] > self.virtual_s[key[1]]
 
     def push(self, new: Ticket) -> None:
         self.latest_s = max(self.latest_s, new.arrival_s)
-        had_its_turn = new.served_s > 0 or new.remaining_s < new.size_s
-        key = self.key_of(new)
-        may_begin = not self.has_turn(key) and not (self.is_ahead(key) and new.allowance_s is None)
-        if new.client is not None and not had_its_turn and may_begin:
-            self.turns[new.id] = max(self.virtual_s[new.priority], self.finish_s[key])
-        elif new.client is not None and not had_its_turn and new.allowance_s is None:
-            self.held_back.append(new)
-            self.let_in(new.priority, self.latest_s)
+        self.looked_at_s = None
+        self.left_s[new.id] = new.turn_allowance_s
+        key = (new.client, new.priority)
+        began = [key] if not len(self.lines[key]) else []
+        self.lines[key].push(new)
+        clients = self.clients(new.priority)
+        if began and len(clients) == 2:
+            began = sorted(clients, key=lambda one: one == key)
+        for one in began if len(clients) > 1 else []:
+            self.finish_s[one] = max(self.finish_s[one], self.virtual_s[new.priority])
+            self.give_turn(one, None)
+        if key in self.bids and self.lines[key].peek(self.latest_s).id == new.id != self.bids[key]:
+            self.end_turn(key)
+            self.give_turn(key, None)
+
+    def give_turn(self, key: Key, since_s: float | None) -> None:
+        if key in self.bids or self.is_ahead(key) or not len(self.lines[key]):
             return
-        self.enter(new, new)
+        head = self.lines[key].peek(self.latest_s)
+        self.bid(head, since_s)
 
-    def has_turn(self, key: tuple[str | None, int]) -> bool:
-        return any(self.key_of(self.contending[job_id]) == key for job_id in self.turns)
+    def bid(self, head: Ticket, since_s: float | None) -> None:
+        rank = {}
+        if (
+            since_s is not None
+            and head.arrival_s < since_s
+            and not head.served_s
+            and head.remaining_s == head.size_s
+        ):
+            self.num_turns += 1
+            rank = {"arrival_s": since_s, "sequence": 10**15 + self.num_turns}
+        self.bids[head.client, head.priority] = head.id
+        self.contests[head.priority].push(replace(head, allowance_s=self.left_s[head.id], **rank))
 
-    @staticmethod
-    def key_of(one: Ticket) -> tuple[str | None, int]:
-        return one.client, one.priority
+    def end_turn(self, key: Key) -> None:
+        job_id = self.bids.pop(key)
+        self.left_s[job_id] = self.contests[key[1]].remove(job_id).allowance_s
 
-    def is_ahead(self, key: tuple[str | None, int]) -> bool:
-        return self.finish_s[key] > self.virtual_s[key[1]]
-
-    def as_it_arrived(self, contender: Ticket) -> Ticket:
-        return replace(self.contending[contender.id], allowance_s=contender.allowance_s)
-
-    def first_contest(self) -> ReadyQueue | None:
-        return next((queue for _, queue in sorted(self.contests.items()) if len(queue)), None)
+    def winner(self, at_s: float) -> Key | None:
+        waiting = [key for key, line in self.lines.items() if len(line)]
+        if not waiting:
+            return None
+        clients = self.clients(min(priority for _, priority in waiting))
+        if len(clients) == 1:
+            return clients[0]
+        bid = self.contests[clients[0][1]].peek(at_s)
+        return bid.client, bid.priority
 
     def peek(self, now_s: float) -> Ticket | None:
         self.latest_s = max(self.latest_s, now_s)
-        queue = self.first_contest()
-        return None if queue is None else self.as_it_arrived(queue.peek(now_s))
+        self.looked_at_s = now_s
+        key = self.winner(now_s)
+        return None if key is None else self.lines[key].peek(now_s)
 
     def pop(self, now_s: float) -> Ticket | None:
         self.latest_s = max(self.latest_s, now_s)
-        queue = self.first_contest()
-        if queue is None:
+        at_s = now_s if self.looked_at_s is None else self.looked_at_s
+        key = self.winner(at_s)
+        if key is None:
             return None
-        taken = queue.pop(now_s)
-        priority, key = taken.priority, self.key_of(taken)
-        num_clients = len({t.client for t in self.waiting() if t.priority == priority} | {taken.client})
-        if taken.client is not None and taken.remaining_s == taken.size_s and not taken.served_s:
-            self.charge(key, taken)
-        arrived = self.leave(taken)
-        self.begin_next(key, now_s, start_s=self.finish_s[key])
-        self.virtual_s[priority] += taken.next_service_s / num_clients
-        self.let_in(priority, now_s)
-        return arrived
+        self.lines[key].peek(at_s)
+        contender = self.contests[key[1]].pop(now_s) if key in self.bids else None
+        return self.taken(key, self.lines[key].pop(now_s), contender)
 
-    def charge(self, key: tuple[str, int], taken: Ticket) -> None:
-        if not self.is_ahead(key):
-            self.num_got_ahead += 1
-            self.got_ahead[key] = self.num_got_ahead
-        turn = next((i for i in self.turns if self.key_of(self.contending[i]) == key), None)
-        start_s = max(self.virtual_s[taken.priority], self.finish_s[key]) if turn is None else self.turns[turn]
-        self.finish_s[key] = start_s + taken.size_s
-        if turn is not None:
-            self.turns[turn] = self.finish_s[key]
+    def take(self, wanted: Ticket, now_s: float) -> Ticket:
+        self.latest_s = max(self.latest_s, now_s)
+        key = (wanted.client, wanted.priority)
+        ticket, contender = taken_from(self.lines[key], wanted.id), None
+        if len(self.clients(key[1])) > 1 or (self.clients(key[1]) not in ([], [key])):
+            if self.bids.get(key) != wanted.id:
+                if key in self.bids:
+                    self.end_turn(key)
+                self.bid(ticket, None)
+            contender = taken_from(self.contests[key[1]], wanted.id)
+        return self.taken(key, ticket, contender)
+
+    def taken(self, key: Key, ticket: Ticket, contender: Ticket | None) -> Ticket:
+        num_clients = len({key, *self.clients(key[1])})
+        if contender is not None:
+            del self.bids[key]
+            self.left_s[contender.id] = contender.allowance_s
+            if not self.is_ahead(key):
+                self.got_ahead[key] = len(self.got_ahead) + 1 + max(self.got_ahead.values(), default=0)
+            self.finish_s[key] += ticket.next_service_s
+        self.virtual_s[key[1]] += ticket.next_service_s / num_clients
+        return self.gone(key, ticket)
 
     def remove(self, victim: Ticket) -> Ticket:
-        if victim in self.held_back:
-            self.held_back.remove(victim)
-            return victim
-        start_s = self.turns.get(victim.id, 0.0)
-        arrived = self.leave(self.contests[victim.priority].remove(victim.id))
-        self.begin_next(self.key_of(victim), self.latest_s, start_s=start_s)
-        self.let_in(victim.priority, self.latest_s)
-        return arrived
+        key = (victim.client, victim.priority)
+        if self.bids.get(key) == victim.id:
+            self.end_turn(key)
+        return self.gone(key, self.lines[key].remove(victim.id))
 
-    def leave(self, contender: Ticket) -> Ticket:
-        arrived = self.as_it_arrived(contender)
-        del self.contending[arrived.id]
-        self.turns.pop(arrived.id, None)
-        return arrived
-
-    def let_in(self, priority: int, now_s: float) -> None:
-        """All that caught up, the least finish first; where nobody contends then, virtual time jumps."""
-        while True:
-            behind = {self.key_of(t) for t in self.held_back if t.priority == priority}
-            for key in sorted(behind, key=lambda key: (self.finish_s[key], self.got_ahead.get(key, 0))):
-                self.begin_next(key, now_s, start_s=self.finish_s[key])
-            contends = any(t.priority == priority for t in self.contending.values())
-            if contends or not behind:
-                return
-            self.virtual_s[priority] = min(self.finish_s[key] for key in behind)
-
-    def begin_next(self, key: tuple[str | None, int], now_s: float, *, start_s: float) -> None:
-        """The client's next turn, if it has none, is not ahead and has something behind."""
-        behind = [t for t in self.held_back if self.key_of(t) == key]
-        if not behind or self.has_turn(key) or self.is_ahead(key):
-            return
-        backlog = self.make_backlog()
-        for t in behind:
-            backlog.push(t)
-        heir = backlog.peek(now_s)
-        self.held_back.remove(heir)
-        self.turns[heir.id] = start_s
-        self.num_entered += 1
-        rank = {"arrival_s": max(heir.arrival_s, now_s), "sequence": 10**9 + self.num_entered}
-        self.enter(heir, replace(heir, **rank))
+    def gone(self, key: Key, ticket: Ticket) -> Ticket:
+        self.looked_at_s = None
+        clients = self.clients(key[1])
+        if len(clients) == 1:
+            (lone,) = clients
+            if lone in self.bids:
+                self.end_turn(lone)
+            self.virtual_s[key[1]] = self.finish_s[lone] = max(self.virtual_s[key[1]], self.finish_s[lone])
+        while len(clients) > 1:
+            for one in sorted(
+                set(clients) - {key}, key=lambda one: (self.finish_s[one], self.got_ahead.get(one, 0))
+            ):
+                self.give_turn(one, self.latest_s)
+            self.give_turn(key, self.latest_s)
+            if any(one in self.bids for one in clients):
+                break
+            ahead_s = [one_s for one, one_s in self.finish_s.items() if one[1] == key[1] and self.is_ahead(one)]
+            self.virtual_s[key[1]] = min(ahead_s)
+        return replace(ticket, turn_allowance_s=self.left_s.pop(ticket.id))
 
     def waiting(self) -> list[Ticket]:
-        contenders = [self.as_it_arrived(t) for queue in self.contests.values() for t in queue]
-        return contenders + self.held_back
+        now_s = self.left_s | {t.id: t.allowance_s for contest in self.contests.values() for t in contest}
+        return [replace(t, turn_allowance_s=now_s[t.id]) for line in self.lines.values() for t in line]
 
     def ordered(self, now_s: float) -> list[Ticket]:
         now = {t.id: t for t in self.waiting()}
@@ -217,11 +230,11 @@ class NaiveGroups:
 class GroupsAgainstScan(RuleBasedStateMachine):
     """Every operation is done on the queue and on the reference."""
 
-    @initialize(queues=st.sampled_from(CONTESTS))
-    def begin(self, queues: tuple[Callable[[], ReadyQueue], Callable[[], ReadyQueue]]) -> None:
-        self.queue = GroupedQueue(*queues)
-        self.naive = NaiveGroups(*queues)
-        self.queues = queues
+    @initialize(make=st.sampled_from(QUEUES))
+    def begin(self, make: Callable[[], ReadyQueue]) -> None:
+        self.queue = GroupedQueue(make)
+        self.naive = NaiveGroups(make)
+        self.make = make
         self.now_s = 0.0
         self.sequence = 0
         self.running: list[Ticket] = []
@@ -277,10 +290,18 @@ class GroupsAgainstScan(RuleBasedStateMachine):
         assert self.queue.remove(victim.id) == self.naive.remove(victim)
         self.num_outside += 1
 
+    @precondition(lambda self: self.naive.waiting())
+    @rule(data=st.data())
+    def take_out_of_turn(self, data: st.DataObject) -> None:
+        wanted = data.draw(st.sampled_from(self.naive.waiting()))
+        taken = self.queue.take(wanted.id, self.now_s)
+        assert taken == self.naive.take(wanted, self.now_s)
+        self.running.append(taken)
+
     @rule()
     def move_to_a_new_queue(self) -> None:
         waiting = sorted(self.queue, key=lambda t: t.sequence)
-        self.queue, self.naive = GroupedQueue(*self.queues), NaiveGroups(*self.queues)
+        self.queue, self.naive = GroupedQueue(self.make), NaiveGroups(self.make)
         for each in waiting:
             self.push(each)
         promised = {t.id: t.allowance_s for t in waiting if t.allowance_s is not None}
@@ -300,7 +321,7 @@ class GroupsAgainstScan(RuleBasedStateMachine):
         assert len(waiting) + len(self.running) + self.num_outside == self.sequence, "a job is lost"
 
 
-GroupsAgainstScan.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+GroupsAgainstScan.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestGroupsAgainstScan = GroupsAgainstScan.TestCase
 
 
@@ -309,7 +330,7 @@ class NobodyInParticular(RuleBasedStateMachine):
 
     @initialize(make=st.sampled_from(ORDERS))
     def begin(self, make: Callable[[], ReadyQueue]) -> None:
-        self.queue = GroupedQueue(make, make)
+        self.queue = GroupedQueue(make)
         self.bare = make()
         self.now_s = 0.0
         self.sequence = 0
@@ -345,7 +366,7 @@ def serve(queue: GroupedQueue, *, count: int, now_s: float, each_s: float) -> li
 @pytest.mark.parametrize("make", ORDERS)
 @pytest.mark.parametrize("each_s", [0.0, 1.0])
 def test_a_flood_of_one_client_does_not_hold_up_another(make: Callable[[], ReadyQueue], each_s: float) -> None:
-    queue = GroupedQueue(make, make)
+    queue = GroupedQueue(make)
     for n in range(1000):
         queue.push(ticket(n, client="flood"))
     assert serve(queue, count=50, now_s=0.0, each_s=each_s) == ["flood"] * 50
@@ -356,7 +377,7 @@ def test_a_flood_of_one_client_does_not_hold_up_another(make: Callable[[], Ready
 
 @pytest.mark.parametrize("each_s", [0.0, 1.0])
 def test_fcfs_becomes_round_robin(each_s: float) -> None:
-    queue = GroupedQueue(fcfs, fcfs)
+    queue = GroupedQueue(fcfs)
     for n in range(12):
         queue.push(ticket(n, client="abc"[n // 4]))
     assert [t.client for t in queue.ordered(0.0)] == list("abc" * 4)
@@ -366,7 +387,7 @@ def test_fcfs_becomes_round_robin(each_s: float) -> None:
 def test_the_order_foretold_keeps_ranks_that_were_given_at_another_time() -> None:
     weights = [1.0]
     make = lambda: HeapQueue(lambda t: t.arrival_s + weights[-1] * t.size_s)  # noqa: E731
-    queue = GroupedQueue(make, make)
+    queue = GroupedQueue(make)
     for n in range(9):
         queue.push(whole(n, client=[None, "a", "b"][n % 3], arrival_s=float(n), size_s=float(9 - n)))
         weights.append(1.5 - weights[-1])
@@ -374,28 +395,48 @@ def test_the_order_foretold_keeps_ranks_that_were_given_at_another_time() -> Non
     assert [queue.pop(9.0) for _ in range(9)] == foretold
 
 
-def test_a_client_s_own_jobs_keep_the_policy_s_order() -> None:
-    queue = GroupedQueue(sjf, sjf)
-    for n, size_s in enumerate([5.0, 3.0, 9.0, 1.0]):
-        queue.push(ticket(n, client="a", size_s=size_s))
-    assert [t.size_s for t in queue.ordered(0.0)] == [5.0, 1.0, 3.0, 9.0]  # the first had the turn already
+@pytest.mark.parametrize("make", QUEUES)
+def test_who_is_alone_again_is_served_as_if_nobody_else_had_been(make: Callable[[], ReadyQueue]) -> None:
+    """Whatever turns there were: what is left of a client's own jobs has the policy's own order and promises."""
+    queue, bare = GroupedQueue(make), make()
+    for n in range(12):
+        own = ticket(n, client="a", arrival_s=float(n), size_s=float(7 * n % 11 + 1))
+        for one in (queue, bare):
+            one.push(own)
+        queue.push(ticket(100 + n, client="bc"[n % 2], arrival_s=float(n), size_s=2.0))
+    while {t.client for t in queue} != {"a"}:
+        taken = queue.pop(20.0)
+        if taken.client == "a":
+            assert replace(taken, turn_allowance_s=None) == bare.pop(20.0)
+    assert 1 < len(queue) == len(bare)
+    while len(bare):
+        assert replace(queue.pop(30.0), turn_allowance_s=None) == bare.pop(30.0)
 
 
-def test_a_begun_job_contends_beside_its_client_s_turn_with_its_own_arrival() -> None:
-    queue = GroupedQueue(fcfs, fcfs)
+def test_a_clip_does_not_wait_behind_a_file_of_its_own_client() -> None:
+    queue = GroupedQueue(sjf)
+    for n, client in enumerate("ab"):
+        queue.push(ticket(n, client=client, size_s=60.0))
+    queue.push(ticket(2, client="b", size_s=1.0))
+    assert queue.pop(0.0).id == "job2"
+
+
+def test_a_begun_job_waits_for_its_client_s_share_and_keeps_its_arrival() -> None:
+    queue = GroupedQueue(fcfs)
     for n in range(3):
         queue.push(ticket(n, client="a", size_s=10.0))
-    queue.push(ticket(3, client="b", arrival_s=1.0))
-    begun = queue.pop(2.0)
-    back = after_a_window(begun)
+    for n in range(3, 7):
+        queue.push(ticket(n, client="b", arrival_s=1.0, size_s=4.0))
+    back = after_a_window(queue.pop(2.0))
     queue.push(back)
-    assert queue.ordered(6.0) == [back, ticket(3, client="b", arrival_s=1.0)] + [
-        ticket(n, client="a", size_s=10.0) for n in (1, 2)
-    ]
+    assert [t.id for t in queue.ordered(6.0)] == ["job3", "job0", "job4", "job1", "job5", "job2", "job6"]
+    assert queue.pop(6.0).id == "job3"
+    queue.push(ticket(7, client="c", arrival_s=7.0))
+    assert queue.pop(7.0) == back
 
 
 def test_the_lower_priority_number_is_served_first_and_has_turns_of_its_own() -> None:
-    queue = GroupedQueue(fcfs, fcfs)
+    queue = GroupedQueue(fcfs)
     for n, priority in enumerate([5, 5, 0, 0, 1]):
         queue.push(ticket(n, client="a", priority=priority))
     assert [queue.pop(1.0).priority for _ in range(3)] == [0, 0, 1]
@@ -406,7 +447,7 @@ def test_the_lower_priority_number_is_served_first_and_has_turns_of_its_own() ->
 
 
 def test_a_turn_that_is_cancelled_passes_on_at_the_latest_second_heard_of() -> None:
-    queue = GroupedQueue(fcfs, fcfs)
+    queue = GroupedQueue(fcfs)
     queue.push(ticket(0, client="a"))
     queue.push(ticket(1, client="a"))
     queue.push(ticket(2, client="c", arrival_s=2.5))
@@ -418,47 +459,67 @@ def test_a_turn_that_is_cancelled_passes_on_at_the_latest_second_heard_of() -> N
     queue.check()
 
 
-def test_an_allowance_is_promised_with_the_turn_and_shown_with_the_true_arrival() -> None:
-    queue = GroupedQueue(guarded(fcfs, Guard(scale=1.0, slack_s=0.5)), fcfs)
+def promises(queue: GroupedQueue) -> dict[str, tuple[float | None, float | None]]:
+    return {t.id: (t.allowance_s, t.turn_allowance_s) for t in queue}
+
+
+def test_a_job_is_promised_something_against_its_own_client_s_and_with_its_turn_against_others() -> None:
+    queue = GroupedQueue(guarded(fcfs, Guard(scale=1.0, slack_s=0.5)))
     for n in range(2):
         queue.push(ticket(n, client="a"))
-    queue.push(ticket(2, client="b", arrival_s=1.0, size_s=3.0))
-    queue.push(ticket(3, client="c", arrival_s=1.0, size_s=3.0))
-    assert queue.pop(4.0).allowance_s == 0.5 * 2
-    assert {t.id: t.allowance_s for t in queue}["job1"] is None  # its client is ahead by this one job
-    assert queue.pop(5.0).id == "job2"
-    assert {t.id: (t.arrival_s, t.allowance_s) for t in queue} == {
-        "job1": (0.0, 3.0 + 0.5 * 2),
-        "job3": (1.0, 1.0 + 3.0 + 0.5 * 2),
-    }
+    assert promises(queue) == {"job0": (1.0, None), "job1": (2.0, None)}  # the slack: 0.5 s of two workers
+    for n, client in enumerate("bc", start=2):
+        queue.push(ticket(n, client=client, arrival_s=1.0, size_s=3.0))
+    expected = {"job0": (1.0, 1.0), "job1": (2.0, None), "job2": (1.0, 2.0), "job3": (1.0, 5.0)}
+    assert promises(queue) == expected
+    taken = [queue.pop(4.0) for _ in range(4)]
+    assert [t.id for t in taken] == ["job0", "job2", "job3", "job1"]
+    assert {t.id: (t.allowance_s, t.turn_allowance_s) for t in taken} == expected | {"job1": (2.0, 4.0)}
 
 
-def test_a_promise_is_not_held_back_behind_a_turn() -> None:
-    queue = GroupedQueue(guarded(sjf, Guard(scale=0.0, slack_s=1.0)), sjf)
+def test_what_others_turns_took_is_remembered_while_the_client_is_alone_or_served() -> None:
+    queue = GroupedQueue(guarded(sjf, Guard(scale=0.0, slack_s=1.5)))  # 3 s of two workers
     queue.push(ticket(0, client="a", size_s=9.0))
-    promised = replace(ticket(1, client="a", size_s=20.0), allowance_s=0.0)
-    queue.push(promised)
-    assert queue.pop(1.0) == promised
+    for n in (1, 2):
+        queue.push(ticket(n, client=f"client {n}", arrival_s=float(n)))
+        assert queue.pop(float(n)).id == f"job{n}"
+        assert promises(queue) == {"job0": (3.0, 3.0 - n)}
+    back = after_a_window(queue.pop(3.0))
+    queue.push(back)
+    for n in (3, 4):
+        queue.push(ticket(n, client=f"client {n}", arrival_s=7.0))
+    assert queue.pop(7.0).id == "job3"
+    assert queue.pop(8.0) == replace(back, turn_allowance_s=0.0)
     queue.check()
 
 
+@pytest.mark.parametrize("guard", GUARDS)
+def test_jobs_that_are_due_do_not_let_a_flood_past_its_share(guard: Guard) -> None:
+    queue = GroupedQueue(guarded(sjf, guard))
+    for n in range(100):
+        queue.push(replace(ticket(n, client="flood"), allowance_s=0.0))
+    queue.push(ticket(100, client="other", arrival_s=50.0, size_s=600.0))
+    assert serve(queue, count=2, now_s=50.0, each_s=0.0) == ["flood", "other"]
+
+
 def test_whoever_was_served_a_file_waits_until_the_others_had_as_much() -> None:
-    queue = GroupedQueue(sjf, sjf)
+    queue = GroupedQueue(sjf)
     queue.push(whole(0, client="a", size_s=6.0))
+    queue.push(whole(10, client="a", size_s=7.0))
     for n in range(1, 9):
         queue.push(whole(n, client="b", size_s=2.0))
     assert queue.pop(0.0).client == "b"
     assert queue.pop(2.0).client == "a"
     queue.push(whole(9, client="a", size_s=1.0, arrival_s=8.0))
     assert serve(queue, count=3, now_s=8.0, each_s=2.0) == ["b", "b", "a"]
-    assert serve(queue, count=5, now_s=14.0, each_s=2.0) == ["b"] * 5
-    assert queue.pop(24.0) is None
+    assert serve(queue, count=6, now_s=14.0, each_s=2.0) == ["b", "a", "b", "b", "b", "b"]
+    assert queue.pop(31.0) is None
     queue.check()
 
 
 @pytest.mark.parametrize("make", ORDERS)
 def test_a_short_clip_of_a_flood_goes_before_a_file_once(make: Callable[[], ReadyQueue]) -> None:
-    queue = GroupedQueue(make, make)
+    queue = GroupedQueue(make)
     for n in range(100):
         queue.push(whole(n, client="flood", size_s=5.0))
     queue.push(whole(100, client="other", size_s=600.0))
@@ -466,18 +527,63 @@ def test_a_short_clip_of_a_flood_goes_before_a_file_once(make: Callable[[], Read
 
 
 def test_shares_are_forgotten_with_those_who_had_them() -> None:
-    queue = GroupedQueue(fcfs, fcfs)
+    queue = GroupedQueue(fcfs)
     for n in range(200):
         queue.push(whole(n, client=f"client {n}"))
         queue.push(whole(200 + n))
     serve(queue, count=400, now_s=0.0, each_s=1.0)
-    shares = queue._contests[0].shares
+    shares = queue._classes[0].shares
     assert len(shares.tags) == len(shares.ahead) <= 200
     for n in range(400):
         queue.push(whole(400 + n, arrival_s=400.0))
         queue.pop(400.0)
     assert not shares.tags
     assert not shares.ahead
+
+
+backlogs = st.lists(st.tuples(st.sampled_from([0.5, 3.0, 9.0, 60.0]), st.booleans()), min_size=1, max_size=30)
+
+
+def flooded(make: Callable[[], ReadyQueue], backlog: list[tuple[float, bool]]) -> GroupedQueue:
+    """A queue in which one client alone waits, some of whose jobs were served a window."""
+    queue = GroupedQueue(make)
+    for n, (one_s, is_taken) in enumerate(backlog):
+        queue.push(ticket(n, client="flood", arrival_s=n / 4, size_s=one_s))
+        if is_taken:
+            back = after_a_window(queue.pop(n / 4))
+            if back.remaining_s > 0:
+                queue.push(back)
+    return queue
+
+
+@given(make=st.sampled_from(QUEUES), backlog=backlogs, size_s=size_s)
+def test_of_a_flood_one_window_at_most_goes_before_a_newcomer(
+    make: Callable[[], ReadyQueue], backlog: list[tuple[float, bool]], size_s: float
+) -> None:
+    queue = flooded(make, backlog)
+    for n, now_s in enumerate((100.0, 200.0)):  # and again after it was alone
+        queue.push(ticket(1000 + n, client=f"new {n}", arrival_s=now_s, size_s=size_s))
+        assert f"new {n}" in serve(queue, count=min(2, len(queue)), now_s=now_s, each_s=0.0)
+        queue.check()
+
+
+@given(make=st.sampled_from(QUEUES), backlog=backlogs, num_others=st.integers(1, 4), size_s=size_s)
+def test_who_begins_to_wait_with_others_is_served_within_what_is_stated(
+    make: Callable[[], ReadyQueue], backlog: list[tuple[float, bool]], num_others: int, size_s: float
+) -> None:
+    """N clients that never stop sending, and none of them is behind: N · (N - 1) windows go before it at most."""
+    queue = flooded(make, backlog)
+    for n in range(num_others):
+        for number in range(50):
+            queue.push(ticket(1000 + 50 * n + number, client=f"other {n}", arrival_s=100.0, size_s=0.5))
+    queue.push(ticket(9999, client="new", arrival_s=100.0, size_s=size_s))
+    num_clients = len({t.client for t in queue})
+    before_s = 0.0
+    while (taken := queue.pop(100.0)).client != "new":
+        before_s += taken.next_service_s
+        back = after_a_window(taken)
+        queue.push(back if back.remaining_s > 0 else replace(taken, id=f"{taken.id}'"))
+    assert before_s <= num_clients * (num_clients - 1) * WINDOW_S
 
 
 @settings(max_examples=40, deadline=None)
@@ -489,8 +595,8 @@ def test_shares_are_forgotten_with_those_who_had_them() -> None:
 def test_clients_that_never_stop_sending_get_equal_service(
     make: Callable[[], ReadyQueue], sizes_s: list[float], window_s: float
 ) -> None:
-    """At every moment each is off its share by a job of each client at most; with equal sizes by one job."""
-    queue = GroupedQueue(make, make)
+    """At every moment each is off its share by a window of each client at most; with equal sizes by one."""
+    queue = GroupedQueue(make)
     served_s = [0.0] * len(sizes_s)
     jobs = count()
 
@@ -510,7 +616,8 @@ def test_clients_that_never_stop_sending_get_equal_service(
         else:
             send(client, sum(served_s))
         share_s = sum(served_s) / len(sizes_s)
-        slack_s = sum(sizes_s) if len(set(sizes_s)) > 1 else sizes_s[0]
+        windows_s = [min(one_s, window_s) for one_s in sizes_s]
+        slack_s = sum(windows_s) if len(set(sizes_s)) > 1 else windows_s[0]
         assert max(abs(one_s - share_s) for one_s in served_s) <= slack_s
     queue.check()
 
@@ -560,7 +667,7 @@ def test_a_flood_of_short_clips_costs_the_others_little(order: str) -> None:
 
 
 def test_misuse_is_named_and_changes_nothing() -> None:
-    queue = GroupedQueue(fcfs, fcfs)
+    queue = GroupedQueue(fcfs)
     queue.push(ticket(0, client="a"))
     with pytest.raises(DuplicateJobError, match="'job0'"):
         queue.push(ticket(0, client="b", priority=1))

@@ -81,6 +81,28 @@ def test_without_preemption_a_started_job_goes_on(policy: str) -> None:
     assert s.statistics().num_preemptions == 0
 
 
+def test_preemptions_are_counted_for_the_job_that_was_put_off() -> None:
+    s = scheduler("sjf")
+    s.submit(job("meeting", audio_s=600.0))
+    s.next(0.0)
+    for times in (1, 2):
+        s.submit(job(f"clip{times}", arrival_s=float(times)))
+        run_one_window(s, "meeting", left_s=600.0 - 30 * times, now_s=float(times))
+        assert s.next(times + 0.5).id == f"clip{times}"
+        assert {row.job.id: row.num_preemptions for row in s.forecast(times + 0.5)} == {
+            f"clip{times}": 0,
+            "meeting": times,
+        }
+        s.finish(f"clip{times}", now_s=times + 0.6)
+        assert s.next(times + 0.6).id == "meeting"
+    run_one_window(s, "meeting", left_s=510.0, now_s=3.0)
+    assert s.next(3.0).id == "meeting"  # it goes on
+    assert s.num_preemptions("meeting") == 2 == s.statistics().num_preemptions
+    assert s.num_preemptions("clip1") == 0
+    s.finish("meeting", now_s=4.0)
+    assert s.num_preemptions("meeting") == 0
+
+
 def test_fcfs_does_not_preempt_by_default() -> None:
     assert not scheduler("fcfs").preempts
     assert all(scheduler(policy.name).preempts for policy in policies() if policy.name != "fcfs")

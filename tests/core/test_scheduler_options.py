@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -161,6 +162,50 @@ def test_a_lower_class_of_priority_goes_first_whatever_the_policy(policy: str) -
     assert served(s, 6.0, 3) == ["urgent", "usual", "later"]
 
 
+@pytest.mark.parametrize("policy", NAMES)
+def test_within_a_class_of_priority_order_and_guard_are_as_without_classes(policy: str) -> None:
+    """Two classes, the second of which is served when the first is empty, and as if there were no other."""
+    s, alone = (scheduler(policy, guard=Guard(scale=0.0, slack_s=1.0)) for _ in range(2))
+    for number in range(12):
+        one = job(f"job{number}", arrival_s=number / 8, audio_s=[20.0, 3.0, 90.0][number % 3], priority=number % 2)
+        s.submit(one)
+        if one.priority:
+            alone.submit(one)
+    first, second = served(s, 2.0, 6), served(s, 2.0, 6)
+    assert {int(job_id[3:]) % 2 for job_id in first} == {0}
+    if policy != "adaptive":  # which looks at all that waits, of any class
+        assert second == served(alone, 2.0, 6)
+    assert s.next(2.0) is None
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_one_client_is_served_as_if_there_were_none(policy: str) -> None:
+    """Arrivals, windows and idle times of one worker, with the guard that a server has."""
+    orders = []
+    for client in (None, "proxy"):
+        rng, s = random.Random(3), scheduler(policy, guard=Guard.parse("scaled:5,120"))
+        left_s: dict[str, float] = {}
+        order, now_s, arrival_s = [], 0.0, 0.0
+        for number in range(250):
+            arrival_s += rng.expovariate(0.7)
+            while now_s < arrival_s and (taken := s.next(now_s)) is not None:
+                window_s = min(30.0, left_s[taken.id])
+                now_s += ESTIMATOR.estimate(window_s).size_s
+                left_s[taken.id] -= window_s
+                order.append((taken.id, now_s))
+                if left_s[taken.id]:
+                    s.yield_back(taken.id, remaining=ESTIMATOR.estimate(left_s[taken.id]), now_s=now_s)
+                else:
+                    s.finish(taken.id, now_s=now_s)
+            now_s = max(now_s, arrival_s)
+            audio_s = rng.choice([3.0, 5.0, 8.0, 12.0]) if rng.random() < 0.97 else rng.uniform(100.0, 600.0)
+            left_s[f"job{number}"] = audio_s
+            s.submit(job(f"job{number}", arrival_s=arrival_s, audio_s=audio_s, client=client))
+        orders.append((order, [row.job.id for row in s.forecast(now_s)]))
+    assert len(orders[0][0]) > 200
+    assert orders[0] == orders[1]
+
+
 uploads = st.lists(
     st.tuples(
         st.sampled_from([1.0, 5.0, 20.0, 29.0, 60.0, 600.0]), st.sampled_from([None, "a", "b"]), st.booleans()
@@ -171,12 +216,18 @@ uploads = st.lists(
 
 
 @settings(deadline=None)
-@given(uploads=uploads, policy=st.sampled_from(NAMES), guarded=st.booleans())
+@given(
+    uploads=uploads,
+    policy=st.sampled_from(NAMES),
+    guarded=st.booleans(),
+    max_wait_s=st.sampled_from([None, 2.0]),
+)
 def test_the_forecasts_first_is_who_a_free_worker_gets(
-    uploads: list[tuple[float, str | None, bool]], policy: str, guarded: bool
+    uploads: list[tuple[float, str | None, bool]], policy: str, guarded: bool, max_wait_s: float | None
 ) -> None:
     """Also where clients wait behind their turns, and ranks were given at another backlog than today's."""
-    s = scheduler(policy, guard=Guard(scale=1.0, slack_s=2.0) if guarded else None)
+    guard = Guard(scale=1.0, slack_s=2.0) if guarded else None
+    s = Scheduler(policy_named(policy), num_workers=1, guard=guard, max_wait_s=max_wait_s)
     for number, (audio_s, client, takes) in enumerate(uploads):
         now_s = number / 4
         s.submit(job(f"job{number}", arrival_s=now_s, audio_s=audio_s, client=client))

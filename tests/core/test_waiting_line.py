@@ -41,7 +41,8 @@ def after_a_window(taken: Ticket) -> Ticket | None:
 class Pair:
     """A waiting line and its reference, through the same life."""
 
-    def __init__(self, policy: str, num_workers: int) -> None:
+    def __init__(self, policy: str, num_workers: int, client: str | None = None) -> None:
+        self.client = client
         self.line = WaitingLine(policy_named(policy), num_workers=num_workers)
         self.naive = NaiveLine(self.line.order, num_workers=num_workers)
         self.now_s = 0.0
@@ -60,7 +61,7 @@ class Pair:
 
     def arrive(self, size_s: float, own_s: float = 0.0) -> None:
         self.num_arrived += 1
-        new = ticket(self.num_arrived, arrival_s=self.now_s, size_s=size_s, own_s=own_s)
+        new = ticket(self.num_arrived, arrival_s=self.now_s, size_s=size_s, own_s=own_s, client=self.client)
         self.push(new)
 
     def push(self, new: Ticket) -> None:
@@ -99,11 +100,11 @@ class Pair:
 
 
 class LineAgainstScan(RuleBasedStateMachine):
-    """Random arrivals, windows, cancellations and changes of order."""
+    """Random arrivals, windows, cancellations and changes of order, without clients and with one."""
 
-    @initialize(policy=st.sampled_from(NAMES), num_workers=st.integers(1, 3))
-    def begin(self, policy: str, num_workers: int) -> None:
-        self.pair = Pair(policy, num_workers)
+    @initialize(policy=st.sampled_from(NAMES), num_workers=st.integers(1, 3), client=st.sampled_from([None, "a"]))
+    def begin(self, policy: str, num_workers: int, client: str | None) -> None:
+        self.pair = Pair(policy, num_workers, client)
 
     @rule(seconds=moment_s)
     def let_time_pass(self, seconds: float) -> None:
@@ -171,12 +172,17 @@ turns = st.lists(st.tuples(size_s, st.sampled_from([None, "a", "b"]), st.boolean
 
 
 @settings(deadline=None)
-@given(turns=turns, guard=st.sampled_from(GUARDS), names=st.lists(st.sampled_from(NAMES), min_size=1))
+@given(
+    turns=turns,
+    guard=st.sampled_from(GUARDS),
+    names=st.lists(st.sampled_from(NAMES), min_size=1),
+    max_wait_s=st.sampled_from([None, 0.25]),
+)
 def test_a_change_of_order_loses_nothing(
-    turns: list[tuple[float, str | None, bool]], guard: Guard | None, names: list[str]
+    turns: list[tuple[float, str | None, bool]], guard: Guard | None, names: list[str], max_wait_s: float | None
 ) -> None:
     """Each comes out once, as it went in, with what was left of its promise before the change."""
-    line = WaitingLine(policy_named("adaptive"), num_workers=1, guard=guard)
+    line = WaitingLine(policy_named("adaptive"), num_workers=1, guard=guard, max_wait_s=max_wait_s)
     came: dict[str, Ticket] = {}
     gone: list[Ticket | None] = []
     for number, (one_s, client, takes) in enumerate(turns, start=1):
@@ -185,15 +191,19 @@ def test_a_change_of_order_loses_nothing(
         line.push(new)
         if takes:
             gone.append(line.pop(number / 64))
-        promised = {one.id: one.allowance_s for one in line if one.allowance_s is not None}
+        promised = {one.id: (one.allowance_s, one.turn_allowance_s) for one in line if one.allowance_s is not None}
         line.switch_policy(policy_named(names[number % len(names)]))
-        kept = {one.id: one.allowance_s for one in line if one.id in promised}
-        assert kept == promised
+        kept = {one.id: (one.allowance_s, one.turn_allowance_s) for one in line}
+        for job_id, (own_s, turn_s) in promised.items():
+            assert kept[job_id] == (
+                own_s,
+                kept[job_id][1] if turn_s is None else turn_s,
+            )  # or its first turn began
         line.check()
     gone.extend(line.pop(100.0) for _ in range(len(line)))
     assert line.pop(100.0) is None
     assert sorted(one.id for one in gone if one) == sorted(came)
-    assert all(replace(one, allowance_s=None) == came[one.id] for one in gone if one)
+    assert all(replace(one, allowance_s=None, turn_allowance_s=None) == came[one.id] for one in gone if one)
 
 
 def test_what_the_queue_refuses_leaves_no_trace() -> None:

@@ -1,7 +1,8 @@
-"""One contract, run over the scripted engine and over the real model."""
+"""One contract, run over the scripted engine, here and in a process of its own, and over the real model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,21 @@ from sooner.audio.probe import Audio, Probe
 from sooner.bench.joined import JoinedRecording, join_clips
 from sooner.engines.base import Decoding, DecodingOptions, Engine, WindowResult
 from sooner.engines.fake import FakeEngine
+from sooner.engines.isolated import IsolatedEngine
 from sooner.errors import SchedulerUsageError
 from sooner.workload.recordings import clip_named
 
 
-@pytest.fixture(params=["fake", "whisper"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return FakeEngine() if request.param == "fake" else request.getfixturevalue("whisper")
+@pytest.fixture(scope="module", params=["fake", "isolated", "whisper"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    if request.param == "whisper":
+        yield request.getfixturevalue("whisper")
+        return
+    engine = (
+        FakeEngine() if request.param == "fake" else IsolatedEngine(FakeEngine, num_workers=2, window_limit_s=60)
+    )
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +41,10 @@ def measured(path: Path, engine: Engine) -> Audio:
     return audio
 
 
-def start(engine: Engine, path: Path) -> tuple[Decoding, Audio]:
+def start(engine: Engine, path: Path, options: DecodingOptions | None = None) -> tuple[Decoding, Audio]:
     audio = measured(path, engine)
     job = Job(id=path.stem, arrival_s=0.0, audio_s=audio.audio_s, estimate=Estimator().estimate(audio.audio_s))
-    return engine.start(job, audio, DecodingOptions()), audio
+    return engine.start(job, audio, options or DecodingOptions()), audio
 
 
 def to_the_end(decoding: Decoding) -> list[WindowResult]:
@@ -78,6 +87,28 @@ def test_a_clip_is_one_step(engine: Engine) -> None:
     assert result.done
     assert result.position_s == pytest.approx(audio.audio_s)
     assert result.language == "en"
+
+
+def test_it_says_what_it_is(engine: Engine) -> None:
+    assert engine.ready
+    assert engine.model_id
+    assert "en" in engine.languages
+    assert engine.can_translate in (True, False)
+
+
+def test_words_where_they_are_asked_for(engine: Engine) -> None:
+    decoding, audio = start(engine, clip_named("jfk").path, DecodingOptions(words=True))
+    segments = decoding.step().segments
+    assert segments
+    for segment in segments:
+        assert "".join(word.text for word in segment.words) == segment.text
+    words = [word for segment in segments for word in segment.words]
+    times_s = [time_s for word in words for time_s in (word.start_s, word.end_s)]
+    assert times_s == sorted(times_s)
+    assert 0 <= times_s[0] < times_s[-1] <= audio.audio_s
+    assert all(0 < word.probability <= 1 for word in words)
+    decoding, _ = start(engine, clip_named("jfk").path)
+    assert [segment.words for segment in decoding.step().segments] == [()] * len(segments)
 
 
 def test_after_the_end_there_is_no_step(engine: Engine) -> None:

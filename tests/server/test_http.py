@@ -19,6 +19,7 @@ from .conftest import Running, Serve
 HOSTILE = Path(__file__).parents[1] / "data" / "hostile"
 JFK = clip_named("jfk").path
 CLIP = clip_named("austen-0880").path
+GRANULARITIES = "timestamp_granularities[]"
 
 
 def error_of(response: httpx.Response) -> dict[str, object]:
@@ -45,7 +46,7 @@ def raw_request(server: Running, body: bytes, *, headers: str = "", declared: in
 def test_json_and_headers(serve: Serve) -> None:
     response = serve().post(JFK)
     assert response.status_code == 200
-    assert response.json() == {"text": "window 0 of 1"}
+    assert response.json() == {"text": "window 0 of 1", "usage": {"type": "duration", "seconds": 11}}
     assert len(response.headers["x-request-id"]) == 32
     assert float(response.headers["x-sooner-wait-s"]) >= 0
     assert float(response.headers["x-sooner-service-s"]) >= 0
@@ -60,9 +61,10 @@ def test_text(serve: Serve) -> None:
 
 
 def test_verbose_json(serve: Serve) -> None:
-    body = serve().post(JFK, response_format="verbose_json", language="en").json()
+    body = serve().post(JFK, response_format="verbose_json", language="EN").json()
+    assert body.keys() == {"task", "language", "duration", "text", "segments", "usage"}
     assert body["task"] == "transcribe"
-    assert body["language"] == "en"
+    assert body["language"] == "english"
     assert body["duration"] == pytest.approx(11.0)
     assert [s["text"] for s in body["segments"]] == [" window 0 of 1"]
     assert body["segments"][0].keys() == {
@@ -72,8 +74,9 @@ def test_verbose_json(serve: Serve) -> None:
 
 
 def test_empty_fields_mean_the_default(serve: Serve) -> None:
-    response = serve().post(CLIP, language="", prompt="", temperature="", response_format="", stream="false")
-    assert response.json() == {"text": "window 0 of 1"}
+    fields = ("language", "prompt", "temperature", "response_format", "priority", "deadline_s")
+    response = serve().post(CLIP, **dict.fromkeys(fields, ""), stream="false")
+    assert response.json()["text"] == "window 0 of 1"
 
 
 def test_an_upload_that_takes_too_long_is_given_up(serve: Serve) -> None:
@@ -116,11 +119,28 @@ def test_models_and_health(serve: Serve) -> None:
         ({"temperature": "nan"}, 400, "temperature", "invalid_parameter"),
         ({"response_format": "docx"}, 400, "response_format", "invalid_parameter"),
         ({"language": "tlh"}, 400, "language", "invalid_parameter"),
-        ({"stream": "true"}, 400, "stream", "invalid_parameter"),
         ({"stream": " yes"}, 400, "stream", "invalid_parameter"),
-        ({"timestamp_granularities": "word"}, 400, "timestamp_granularities", "invalid_parameter"),
-        ({"timestamp_granularities[]": ["word", "segment"]}, 400, "timestamp_granularities", "invalid_parameter"),
-        ({"timestamp_granularities[]": "word"}, 400, "timestamp_granularities", "invalid_parameter"),
+        ({"stream": "true", "response_format": "srt"}, 400, "response_format", "invalid_parameter"),
+        ({"stream": "true", "response_format": "verbose_json"}, 400, "response_format", "invalid_parameter"),
+        ({"timestamp_granularities": "word"}, 400, GRANULARITIES, "invalid_parameter"),
+        (
+            {"timestamp_granularities[]": ["word", "segment"]},
+            400,
+            "timestamp_granularities[]",
+            "invalid_parameter",
+        ),
+        (
+            {"timestamp_granularities[]": "letter", "response_format": "verbose_json"},
+            400,
+            "timestamp_granularities[]",
+            "invalid_parameter",
+        ),
+        ({"include[]": "logprobs"}, 400, "include", "invalid_parameter"),
+        ({"priority": "urgent"}, 400, "priority", "invalid_parameter"),
+        ({"deadline_s": "soon"}, 400, "deadline_s", "invalid_parameter"),
+        ({"deadline_s": "0"}, 400, "deadline_s", "invalid_parameter"),
+        ({"deadline_s": "inf"}, 400, "deadline_s", "invalid_parameter"),
+        ({"deadline_s": "nan"}, 400, "deadline_s", "invalid_parameter"),
         ({"prompt": "x" * 70_000}, 400, "prompt", "invalid_parameter"),
     ],
 )
@@ -129,6 +149,25 @@ def test_bad_parameters(serve: Serve, fields: dict[str, str], status: int, param
     assert response.status_code == status
     error = error_of(response)
     assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status", "param", "code"),
+    [
+        ("x-sooner-priority", "urgent", 400, "x-sooner-priority", "invalid_parameter"),
+        ("x-sooner-deadline-s", "-1", 400, "x-sooner-deadline-s", "invalid_parameter"),
+        ("x-sooner-priority", "interactive", 403, "priority", "priority_not_open"),
+    ],
+)
+def test_bad_headers(serve: Serve, header: str, value: str, status: int, param: str, code: str) -> None:
+    response = serve().client.post(
+        "/v1/audio/transcriptions",
+        data={"model": "whisper-1"},
+        files={"file": CLIP.read_bytes()},
+        headers={header: value},
+    )
+    assert response.status_code == status
+    assert (error_of(response)["param"], error_of(response)["code"]) == (param, code)
 
 
 def test_fields_that_change_nothing_are_ignored(serve: Serve) -> None:
@@ -294,7 +333,7 @@ def test_no_header_moves_a_job(serve: Serve, silent_wav) -> None:
         lying = pool.submit(
             server.client.post,
             "/v1/audio/transcriptions",
-            data={"model": "whisper-1", "audio_s": "0.1", "estimated_output_tokens": "1", "priority": "-100"},
+            data={"model": "whisper-1", "audio_s": "0.1", "estimated_output_tokens": "1", "rank": "-100"},
             files={"file": (liar.name, liar.read_bytes())},
             headers={"x-sooner-size-s": "0.001", "x-request-id": "mine", "x-sooner-wait-s": "9999"},
         )
@@ -358,21 +397,22 @@ def test_health_answers_while_workers_are_busy_and_a_hundred_uploads_wait(serve:
         assert [f.result().status_code for f in futures] == [200] * 102
 
 
-def test_shutdown_finishes_started_jobs_and_refuses_waiting_ones(serve: Serve, silent_wav) -> None:
-    server = serve(gated=True)
-    with ThreadPoolExecutor(2) as pool:
+def test_shutdown_serves_what_is_done_within_the_grace_and_refuses_the_rest(serve: Serve, silent_wav) -> None:
+    server = serve(gated=True, shutdown_grace_s=15.0, policy="fcfs")
+    with ThreadPoolExecutor(3) as pool:
         started = pool.submit(server.post, silent_wav(90.0))
         server.gate.wait_for_windows(1)
         waiting = pool.submit(server.post, CLIP)
         server.wait_for_queue(lambda q: q["num_waiting"] == 1)
+        too_long = pool.submit(server.post, silent_wav(600.0))
+        server.wait_for_queue(lambda q: q["num_waiting"] == 2)
         server.background.stop()
-        refused = waiting.result()
+        refused = too_long.result()
         assert refused.status_code == 503
         assert error_of(refused)["code"] == "shutting_down"
         server.gate.open()
-        finished = started.result()
-        assert finished.status_code == 200
-        assert finished.json()["text"] == "window 0 of 3 window 1 of 3 window 2 of 3"
+        assert started.result().json()["text"] == "window 0 of 3 window 1 of 3 window 2 of 3"
+        assert waiting.result().json()["text"] == "window 0 of 1"
     server.background.join()
 
 
@@ -421,3 +461,22 @@ def test_many_clients_at_once_all_get_their_own_text(serve: Serve, silent_wav) -
     for n, text in enumerate(asyncio.run(all_of_them())):
         total = 1 + n % 3
         assert text == " ".join(f"window {i} of {total}" for i in range(total))
+
+
+def test_who_is_refused_while_sending_hears_of_it(serve: Serve) -> None:
+    """No reset in place of the reply, whatever lies unread: here the client sends all before it reads."""
+    server = serve(max_upload_bytes=1000)
+    host, port = server.background.server.address
+    body = bytes(2_000_000)
+    head = (
+        f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+        f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    for _ in range(10):
+        with socket.create_connection((host, port), timeout=30) as connection:
+            connection.sendall(head.encode() + body)
+            reply = b""
+            while data := connection.recv(65536):
+                reply += data
+        assert reply.startswith(b"HTTP/1.1 413 ")
+        assert b"upload_too_large" in reply

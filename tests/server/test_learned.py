@@ -60,7 +60,7 @@ def test_a_second_server_predicts_as_the_first_did_at_its_end(serve: Serve, tmp_
     estimator = Estimator(context_s=0.35, learns=True)
     estimator.load_state(state)
     assert second_kappa == estimator.kappa >= kappa  # the last job taught a little more
-    assert size_s == pytest.approx(estimator.estimate(11.0).size_s, abs=1e-3)
+    assert size_s == pytest.approx(estimator.estimate(11.0, client="addr:127.0.0.1").size_s, abs=1e-3)
     assert left_beside(path) == []
 
 

@@ -37,6 +37,13 @@ def test_the_defaults_are_adaptive_guarded_and_learning() -> None:
         ({"learned": Path("l.json"), "learn": False}, "--no-learn learns nothing: drop one"),
         ({"learned": Path("no/such/folder/l.json")}, "--learned no/such/folder/l.json must be a file in a folder"),
         ({"learned": Path()}, "--learned . must be a file"),
+        ({"max_client_jobs": 0}, "--max-client-jobs must be at least 1"),
+        ({"max_client_audio_s": 0.5}, "--max-client-audio-s must be at least 1"),
+        ({"max_wait_s": -1.0}, "--max-wait-s must be at least 0"),
+        ({"trusted_proxies": "nginx"}, "--trusted-proxies takes addresses and networks, such as 10.0.0.0/8"),
+        ({"trusted_proxies": "10.0.0.1,"}, "--trusted-proxies takes addresses"),
+        ({"trusted_proxies": "*"}, "--trusted-proxies takes addresses"),
+        ({"trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits set"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:

@@ -1,107 +1,19 @@
-"""The asyncio shell with a scripted engine: order, cancellation, failure, closing. No sleeping, exact logs."""
+"""The asyncio shell with a scripted engine: order, sizes, text as it comes, cancellation, failure."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from sooner import Estimator, Job, Limits, Scheduler, policy_named
-from sooner.audio.probe import Audio
-from sooner.engines.fake import FakeEngine
-from sooner.errors import EngineError, QueueFullError, ServiceClosedError
-from sooner.service.clock import ManualClock
-from sooner.service.dispatcher import Dispatcher, JobRequest, Transcript, WindowRecord
-
-
-class Stage:
-    """A dispatcher over a fake engine whose windows end when the test says so."""
-
-    def __init__(
-        self,
-        policy: str,
-        *,
-        num_workers: int,
-        preempt: bool | None,
-        limits: Limits,
-        estimator: Estimator,
-    ) -> None:
-        self.clock = ManualClock()
-        self.entered: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-        self.log: list[tuple[str, int]] = []
-        self.windows: list[WindowRecord] = []
-        self.failures: dict[str, Exception] = {}
-        self._gate = threading.Semaphore(0)
-        self._loop = asyncio.get_running_loop()
-        self.estimator = estimator
-        self.dispatcher = Dispatcher(
-            engine=FakeEngine(self._on_step),
-            scheduler=Scheduler(policy_named(policy), num_workers=num_workers, preempt=preempt, limits=limits),
-            estimator=self.estimator,
-            clock=self.clock,
-            num_workers=num_workers,
-            on_window=self.windows.append,
-        )
-
-    def _on_step(self, job: Job, index: int) -> None:
-        self._loop.call_soon_threadsafe(self.entered.put_nowait, (job.id, index))
-        self._gate.acquire()
-        if job.id in self.failures:
-            raise self.failures[job.id]
-
-    def send(self, job_id: str, audio_s: float, language: str | None = None) -> asyncio.Task[Transcript]:
-        audio = Audio(path=Path("unused"), num_samples=round(audio_s * 16_000))
-        return asyncio.ensure_future(
-            self.dispatcher.transcribe(JobRequest(job_id=job_id, audio=audio, language=language))
-        )
-
-    async def window_begins(self) -> tuple[str, int]:
-        """Wait until a worker is inside a window, and note which."""
-        window = await self.entered.get()
-        self.log.append(window)
-        return window
-
-    def let_windows_end(self, number: int = 1, *, after_s: float = 1.0) -> None:
-        self.clock.advance(after_s)
-        self._gate.release(number)
-
-    def run_dry(self) -> None:
-        """From now on every window ends at once."""
-        self._gate.release(1000)
-
-
-@asynccontextmanager
-async def stage(
-    policy: str = "hrrn",
-    *,
-    num_workers: int = 1,
-    preempt: bool | None = None,
-    limits: Limits | None = None,
-    estimator: Estimator | None = None,
-) -> AsyncIterator[Stage]:
-    s = Stage(
-        policy,
-        num_workers=num_workers,
-        preempt=preempt,
-        limits=limits or Limits(),
-        estimator=estimator or Estimator(),
-    )
-    try:
-        yield s
-    finally:
-        s.run_dry()
-        await s.dispatcher.close(grace_s=10.0)
-        s.dispatcher.scheduler.check()
-
-
-def run(test: Callable[[], object]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+from sooner import Estimate, Estimator, Job, Limits
+from sooner.engines.base import Segment
+from sooner.errors import EngineError, QueueFullError, SoonerError
+from sooner.service.dispatcher import Progress
+from tests.service.stage import run, stage
 
 
 async def clip_behind_a_meeting(policy: str, preempt: bool | None) -> list[tuple[str, int]]:
@@ -140,7 +52,7 @@ def test_a_transcript_tells_what_scheduling_did() -> None:
         async with stage("fcfs") as s:
             first = s.send("first", 3.0)
             await s.window_begins()
-            s.clock.advance(0.5)
+            s.manual_clock.advance(0.5)
             second = s.send("second", 3.0)
             await asyncio.sleep(0)
             s.let_windows_end(after_s=1.0)
@@ -160,11 +72,16 @@ def test_a_transcript_tells_what_scheduling_did() -> None:
 
 
 class RecordingEstimator(Estimator):
-    """Notes what it is told of finished jobs."""
+    """Notes what it is asked, and told of finished jobs."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.told: list[dict[str, Any]] = []
+        self.asked: list[dict[str, Any]] = []
+
+    def estimate(self, audio_s: float, **facts: Any) -> Estimate:
+        self.asked.append({"audio_s": audio_s, **facts})
+        return super().estimate(audio_s, **facts)
 
     def observe(self, job: Job, **facts: Any) -> None:
         self.told.append({"id": job.id, "asked_for": job.language, **facts})
@@ -243,6 +160,8 @@ def test_changes_of_order_are_logged_as_they_come(caplog: pytest.LogCaptureFixtu
             await s.window_begins()
             (line,) = [one.getMessage() for one in caplog.records]
             assert line.startswith("order boost instead of fcfs: 4 wait, ")
+            (switch,) = s.dispatcher.recent_switches
+            assert (switch.before, switch.after, switch.at_s) == ("fcfs", "boost", 0.0)
             s.run_dry()
             assert len(await asyncio.gather(*tasks)) == 8
 
@@ -331,35 +250,162 @@ def test_a_full_queue_refuses() -> None:
     run(scenario)
 
 
-def test_closing_finishes_what_was_started_and_refuses_the_rest() -> None:
+def test_text_is_handed_on_window_by_window() -> None:
     async def scenario() -> None:
-        async with stage() as s:
-            started = s.send("started", 60.0)
+        async with stage("sjf") as s:
+            heard: list[tuple[str, float]] = []
+
+            def listen(segments: Sequence[Segment]) -> None:
+                heard.extend((segment.text, s.clock.now_s()) for segment in segments)
+
+            meeting = s.send("meeting", 70.0, on_text=listen)
             await s.window_begins()
-            waiting = s.send("waiting", 3.0)
-            await asyncio.sleep(0)
-            closing = asyncio.ensure_future(s.dispatcher.close(grace_s=20.0))
-            with pytest.raises(ServiceClosedError):
-                await waiting
-            with pytest.raises(ServiceClosedError):
-                await s.send("late", 3.0)
-            s.run_dry()
-            assert (await started).text == "window 0 of 2 window 1 of 2"
-            await closing
+            clip = s.send("clip", 3.0)
+            await s.end_window()
+            assert heard == [(" window 0 of 3", 1.0)]
+            await s.end_window()
+            assert (await clip).first_text_s == 2.0
+            assert len(heard) == 1
+            await s.end_window()
+            await s.end_window()
+            text = await meeting
+            assert heard == [(" window 0 of 3", 1.0), (" window 1 of 3", 3.0), (" window 2 of 3", 4.0)]
+            assert "".join(said for said, _ in heard).strip() == text.text
+            assert (text.first_text_s, text.num_preemptions, text.num_restarts) == (1.0, 1, 0)
 
     run(scenario)
 
 
-def test_closing_without_grace_refuses_what_was_started_too() -> None:
+@pytest.mark.parametrize("audio_s", [3.0, 90.0])
+def test_a_listener_that_fails_takes_nobody_with_it(audio_s: float, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_segments: Sequence[Segment]) -> None:
+        raise ZeroDivisionError("a bug")
+
     async def scenario() -> None:
         async with stage() as s:
-            started = s.send("started", 600.0)
+            bad, good = s.send("bad", audio_s, on_text=fail), s.send("good", 3.0)
+            s.run_dry()
+            with pytest.raises(SoonerError, match="a bug"):
+                await bad
+            assert (await good).text == "window 0 of 1"
+            assert [window.job_id for window in s.windows] == ["bad", "good"]
+        assert "the listener of job bad failed" in caplog.text
+
+    run(scenario)
+
+
+def test_a_recording_without_a_voice_needs_no_worker() -> None:
+    async def scenario() -> None:
+        async with stage(limits=Limits(max_waiting=1)) as s:
+            running = s.send("running", 3.0)
             await s.window_begins()
-            closing = asyncio.ensure_future(s.dispatcher.close(grace_s=0.0))
-            with pytest.raises(ServiceClosedError):
-                await started
-            assert not closing.done()  # the window still runs
-            s.let_windows_end()
-            await closing
+            waiting = s.send("waiting", 3.0)
+            silent = await s.send("silent", 600.0, speech=(), allowed_s=0.0)  # past a full queue
+            assert (silent.text, silent.segments, silent.num_tokens, silent.num_windows) == ("", (), 0, 0)
+            assert (silent.wait_s, silent.service_s, silent.first_text_s) == (0.0, 0.0, None)
+            assert (silent.language, silent.job.speech_s) == ("en", 0.0)
+            assert (await s.send("quiet", 60.0, "de", speech=())).language == "de"
+            assert s.dispatcher.scheduler.statistics().num_submitted == 2
+            s.run_dry()
+            await asyncio.gather(running, waiting)
+            assert s.estimator.statistics().num_jobs == 2
+
+    run(scenario)
+
+
+def test_a_job_is_sized_by_its_voices_and_its_client() -> None:
+    """Half an hour with two stretches of speech costs three windows, and two once the first is done."""
+
+    async def scenario() -> None:
+        estimator = RecordingEstimator(kappa=2.0, encode_s=1.0, token_s=0.1, context_s=5.0)
+        async with stage("sjf", estimator=estimator) as s:
+            speech = ((100.0, 140.0), (900.0, 910.0))
+            meeting = s.send("meeting", 1800.0, "de", speech=speech, client="key:a", priority=1)
+            await s.window_begins()
+            (row,) = s.dispatcher.scheduler.forecast(0.0)
+            assert (row.job.size_s, row.job.speech_s) == (3 * 1.0 + 100 * 0.1 + 2 * 5.0, 50.0)
+            assert (row.job.client, row.job.language, row.job.priority) == ("key:a", "de", 1)
+            for _ in range(4):  # the fake engine goes through the silence
+                await s.end_window()
+            (row,) = s.dispatcher.scheduler.forecast(4.0)
+            assert row.remaining_s == pytest.approx(2 * 1.0 + 60 * 0.1 + 2 * 5.0)  # from 120 s on
+            s.run_dry()
+            await meeting
+            assert {(asked["client"], asked["language"]) for asked in estimator.asked} == {("key:a", "de")}
+
+    run(scenario)
+
+
+def test_how_far_a_job_is() -> None:
+    async def scenario() -> None:
+        async with stage() as s:
+            meeting = s.send("meeting", 70.0)
+            await s.window_begins()
+            assert s.dispatcher.progress("meeting") == Progress()
+            await s.end_window()
+            await s.end_window()
+            assert s.dispatcher.progress("meeting") == Progress(done_s=60.0, num_windows=2)
+            assert s.dispatcher.progress("nobody") == Progress()
+            s.run_dry()
+            await meeting
+            assert s.dispatcher.progress("meeting") == Progress()
+
+    run(scenario)
+
+
+def test_how_long_workers_were_busy() -> None:
+    async def scenario() -> None:
+        async with stage(num_workers=2) as s:
+            first, second = s.send("first", 3.0), s.send("second", 3.0)
+            await s.windows_begin(2)
+            assert (s.dispatcher.num_workers, s.dispatcher.worker_busy_s(0.0)) == (2, 0.0)
+            await s.end_window("first", after_s=2.0)
+            await first
+            assert s.dispatcher.worker_busy_s(2.0) == 4.0
+            assert s.dispatcher.worker_busy_s(3.0) == 5.0  # one of two goes on
+            second.cancel()
+            await asyncio.wait([second])
+            assert s.dispatcher.worker_busy_s(3.0) == 5.0  # its window still has the worker
+            await s.end_window(after_s=3.0)
+            assert s.dispatcher.worker_busy_s(9.0) == 7.0
+
+    run(scenario)
+
+
+def test_a_cancelled_job_is_let_go_of() -> None:
+    """What a waiting one has open at once, what a running one has at the end of its window."""
+
+    async def scenario() -> None:
+        async with stage("sjf") as s:
+            meeting = s.send("meeting", 90.0)
+            await s.window_begins()
+            clip = s.send("clip", 3.0)
+            await s.end_window()
+            await s.window_begins()
+            works = s.dispatcher._works
+            waiting, running = works["meeting"].decoding, works["clip"].decoding
+            for client in (meeting, clip):
+                client.cancel()
+                await asyncio.wait([client])
+            assert works == {}
+            assert (waiting._closed, running._closed) == (True, False)  # type: ignore[union-attr]
+            await s.end_window()
+            assert running._closed  # type: ignore[union-attr]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("audio_s", [3.0, 90.0])
+def test_a_client_that_leaves_in_the_very_turn_is_told_nothing(audio_s: float) -> None:
+    async def scenario() -> None:
+        async with stage() as s:
+            heard: list[Sequence[Segment]] = []
+            client = s.send("client", audio_s, on_text=heard.append)
+            await s.window_begins()
+            s.at_end = client.cancel
+            await s.end_window()
+            await asyncio.wait([client])
+            assert client.cancelled()
+            assert heard == []
 
     run(scenario)

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from sooner.errors import AudioTooLongError
+from sooner.audio.silero import SileroDetector
+from sooner.errors import AudioTooLongError, DecodedTooLargeError
 from sooner.service.prober import Prober
 from sooner.workload.recordings import clip_named
 
@@ -54,3 +55,18 @@ def test_cancelling_frees_the_turn(silent_wav) -> None:
         return audio.audio_s
 
     assert asyncio.run(scenario()) == pytest.approx(11.0)
+
+
+def test_voices_and_bytes(silent_wav) -> None:
+    """What the prober is given reaches the probe."""
+
+    async def scenario() -> None:
+        prober = Prober(max_audio_s=100.0, log_mel=None, voice=SileroDetector(), max_decoded_bytes=400_000)
+        assert (await prober.measure(clip_named("jfk").path)).speech == ((0.0, 11.0),)
+        assert (await prober.measure(silent_wav(20.0))).speech == ()
+        with pytest.raises(DecodedTooLargeError) as refused:
+            await prober.measure(silent_wav(60.0))
+        assert refused.value.limit_bytes == 400_000
+        prober.close()
+
+    asyncio.run(scenario())

@@ -1,17 +1,18 @@
 """Decoding whatever FFmpeg reads into 16 kHz mono samples, piece by piece.
 
-Nothing here holds a whole recording: ``decode_blocks`` yields about a second at a time and ``PcmStream``
-keeps no more than the stretch its reader still needs. Headers are not believed where they can be checked:
-a WAV whose data chunk is longer than it declares is read to its real end.
+Nothing here holds a whole recording: a ``Decoder`` yields about a second at a time and ``PcmStream`` keeps no
+more than the stretch its reader still needs. Headers are not believed where they can be checked: a WAV whose
+data chunk is longer than it declares is read to its real end, and what is unpacked is counted as it comes.
 """
 
 from __future__ import annotations
 
-import struct
+import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 import av
 import av.audio.frame
@@ -19,9 +20,10 @@ import av.audio.resampler
 import numpy as np
 import numpy.typing as npt
 
-from sooner.errors import UnreadableAudioError
+from sooner.audio.sniff import Envelope, look_at
+from sooner.errors import DecodedTooLargeError, UnreadableAudioError
 
-__all__ = ["SAMPLE_RATE_HZ", "PcmStream", "Samples", "decode_blocks"]
+__all__ = ["SAMPLE_RATE_HZ", "Decoder", "PcmStream", "Samples", "decode_blocks"]
 
 SAMPLE_RATE_HZ = 16_000
 """What Whisper's front end expects (https://arxiv.org/abs/2212.04356, §2.2)."""
@@ -32,53 +34,179 @@ Samples = npt.NDArray[np.float32]
 _BLOCK_SAMPLES = SAMPLE_RATE_HZ
 _RATES_HZ = (1_000, 1_000_000)  # below, one frame of a hostile file expands to hours in memory
 _MAX_MIXED_CHANNELS = 8  # as far as FFmpeg knows where the loudspeakers stand
-_MAX_WAV_CHUNKS = 1_000
+_TOLERANCE_S = 0.05  # less than a frame of FLAC at any usual rate
 _FORMATS = (
     # Recordings only: playlists and scripts (concat, hls, sdp, ...) would let an upload open other files.
-    "3gp,aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dsf,eac3,flac,flv,gsm,matroska,mov,mp3,mp4,mpeg,mpegts,"
-    "nistsphere,ogg,rm,tta,voc,w64,wav,webm,wv"
+    "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dsf,eac3,flac,flv,gsm,matroska,mp3,mpeg,mpegts,nistsphere,ogg,"
+    "rm,tta,voc,w64,wav,webm,wv"
 )
-_UNREADABLE = (
-    "the file holds no audio that could be decoded; send wav, flac, mp3, m4a, ogg, opus, webm or "
-    "another format that FFmpeg reads"
-)
+_MP4_FORMATS = "mov,mp4"  # for what has been looked at as such, and for nothing else
+_OPTIONS = {"protocol_whitelist": "none"}  # nor does a recording open anything
+_SEND = "send wav, flac, mp3, m4a, ogg, opus, webm or another format that FFmpeg reads"
+_NO_SAMPLE = "the file holds no sample of audio; record again, or check what was sent"
+_NOTHING_DECODES = f"the file is not audio, or damaged throughout: nothing in it decodes as {{codec}}; {_SEND}"
+_INFLATED = "the file's index names more samples than a recording has, so it is damaged or hostile; save it anew"
+
+
+class Decoder:
+    """One pass over the first audio track of a file.
+
+    Packets that do not decode are skipped, and a file that breaks off yields what came before. Neither the name
+    nor anything that the file refers to is looked at: FFmpeg gets bytes, and no leave to open more.
+
+    Args:
+        path: the recording.
+        max_decoded_bytes: samples to unpack at most, in bytes as the decoder gives them; ``None`` for no limit.
+    """
+
+    def __init__(self, path: Path, *, max_decoded_bytes: int | None = None) -> None:
+        self._path = path
+        self._max_decoded_bytes = max_decoded_bytes
+        self.num_decoded_bytes = 0
+        self._num_samples = 0
+        self._envelope = Envelope()
+        self._stopped = False
+        self._skipped = False
+
+    def blocks(self) -> Generator[Samples, None, None]:
+        """Yield the recording as blocks of samples of about one second.
+
+        Raises:
+            UnreadableAudioError: the file is no recording, has no audio track, or not one sample in it.
+            DecodedTooLargeError: there is more in it than ``max_decoded_bytes``.
+        """
+        pending: list[Samples] = []
+        num_pending = 0
+        for samples in self._decode():
+            pending.append(samples)
+            num_pending += len(samples)
+            self._num_samples += len(samples)
+            if num_pending >= _BLOCK_SAMPLES:
+                yield np.concatenate(pending)
+                pending, num_pending = [], 0
+        if pending:
+            yield np.concatenate(pending)
+
+    def warning(self) -> str | None:
+        """What the client should know of its file, once all blocks are read; ``None`` for nothing."""
+        read_s = self._num_samples / SAMPLE_RATE_HZ
+        declared_s = self._envelope.declared_s
+        if self._envelope.is_cut:
+            return f"the file breaks off after {read_s:.1f} s; what is there was transcribed"
+        if self._stopped:
+            return f"the file is damaged after {read_s:.1f} s; what comes before was transcribed"
+        if declared_s is not None and read_s < declared_s - _TOLERANCE_S:
+            return (
+                f"the file breaks off or is damaged: it declares {declared_s:.1f} s and holds {read_s:.1f} s; "
+                "what is there was transcribed"
+            )
+        if self._skipped:
+            return "the file is damaged in places; what could be decoded was transcribed"
+        return None
+
+    def _decode(self) -> Iterator[Samples]:
+        with self._path.open("rb") as file:
+            self._envelope = look_at(file)
+            if self._envelope.is_inflated:
+                raise UnreadableAudioError(_INFLATED)
+            with self._open(file) as container:
+                stream = _audio_track(container)
+                try:
+                    yield from _resampled(self._counted(self._readable_frames(container, stream)))
+                except (av.error.FFmpegError, ValueError) as error:
+                    raise UnreadableAudioError(
+                        f"the audio cannot be converted to 16 kHz mono ({error})"
+                    ) from error
+
+    def _open(self, file: BinaryIO) -> av.container.InputContainer:
+        view = _View(file, self._envelope.start_bytes)
+        options = _OPTIONS | {"format_whitelist": _MP4_FORMATS if self._envelope.is_mp4 else _FORMATS}
+        if self._envelope.runs_on:
+            options["ignore_length"] = "1"
+        try:
+            return av.open(view, mode="r", metadata_errors="ignore", options=options)
+        except (av.error.FFmpegError, ValueError) as error:
+            if not file.seek(0, os.SEEK_END):
+                reason = _NO_SAMPLE
+            elif self._envelope.is_cut:
+                reason = "the file breaks off before anything in it can be decoded; send the whole file"
+            else:
+                reason = f"the file is not audio, or damaged at its beginning; {_SEND}"
+            raise UnreadableAudioError(reason) from error
+
+    def _readable_frames(
+        self, container: av.container.InputContainer, stream: av.AudioStream
+    ) -> Iterator[av.audio.frame.AudioFrame]:
+        failed, num_frames, num_packets = False, 0, 0
+        for packet in self._packets(container, stream):
+            num_packets += packet.size > 0
+            try:
+                frames = packet.decode()
+            except av.error.FFmpegError:
+                failed = True
+                continue  # one damaged packet does not spoil the recording
+            for frame in frames:
+                # Damage only where audio follows: many files begin or end with something that is none.
+                self._skipped = self._skipped or (failed and num_frames > 0)
+                failed, num_frames = False, num_frames + 1
+                yield frame
+        if not num_frames:
+            is_empty = num_packets == 0 and not self._stopped
+            raise UnreadableAudioError(_NO_SAMPLE if is_empty else _NOTHING_DECODES.format(codec=stream.name))
+
+    def _packets(
+        self, container: av.container.InputContainer, stream: av.AudioStream
+    ) -> Iterator[av.Packet[av.AudioStream]]:
+        packets = container.demux(stream)
+        while True:
+            try:
+                packet = next(packets, None)
+            except av.error.FFmpegError:
+                self._stopped = True
+                return  # the container breaks off here; what was decoded before it stands
+            if packet is None:
+                return
+            yield packet
+
+    def _counted(self, frames: Iterator[av.audio.frame.AudioFrame]) -> Iterator[av.audio.frame.AudioFrame]:
+        for frame in frames:
+            self.num_decoded_bytes += frame.samples * frame.layout.nb_channels * frame.format.bytes
+            if self._max_decoded_bytes is not None and self.num_decoded_bytes > self._max_decoded_bytes:
+                raise DecodedTooLargeError(limit_bytes=self._max_decoded_bytes)
+            yield frame
 
 
 def decode_blocks(path: Path) -> Generator[Samples, None, None]:
-    """Yield the first audio stream of a file as blocks of samples of about one second.
-
-    Packets that do not decode are skipped, and a file that breaks off yields what came before.
-
-    Raises:
-        UnreadableAudioError: nothing in the file could be opened as audio. A file whose audio stream is
-            empty yields no block instead.
-    """
-    pending: list[Samples] = []
-    num_pending = 0
-    for samples in _decode_frames(path):
-        pending.append(samples)
-        num_pending += len(samples)
-        if num_pending >= _BLOCK_SAMPLES:
-            yield np.concatenate(pending)
-            pending, num_pending = [], 0
-    if pending:
-        yield np.concatenate(pending)
+    """The recording as blocks of about one second, without limits: see ``Decoder.blocks``."""
+    return Decoder(path).blocks()
 
 
-def _decode_frames(path: Path) -> Iterator[Samples]:
-    try:
-        options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file", **_wav_options(path)}
-        container = av.open(str(path), metadata_errors="ignore", options=options)
-    except (av.error.FFmpegError, ValueError) as error:
-        raise UnreadableAudioError(_UNREADABLE) from error
-    with container:
-        if not container.streams.audio:
-            raise UnreadableAudioError(_UNREADABLE)
-        frames = _readable_frames(container, container.streams.audio[0])
-        try:
-            yield from _resampled(frames)
-        except (av.error.FFmpegError, ValueError) as error:
-            raise UnreadableAudioError(f"the audio cannot be converted to 16 kHz mono ({error})") from error
+class _View:
+    """A file from ``start`` on, as FFmpeg asks for it; it has no name to guess a format from."""
+
+    def __init__(self, file: BinaryIO, start: int) -> None:
+        self._file = file
+        self._start = start
+        file.seek(start)
+
+    def read(self, num_bytes: int) -> bytes:
+        return self._file.read(num_bytes)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET and offset < 0:
+            return -1  # to FFmpeg an error; an exception would reach the caller past it
+        return self._file.seek(offset + self._start if whence == os.SEEK_SET else offset, whence) - self._start
+
+    def tell(self) -> int:
+        return self._file.tell() - self._start
+
+
+def _audio_track(container: av.container.InputContainer) -> av.AudioStream:
+    tracks = container.streams.audio
+    if not tracks:
+        others = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        raise UnreadableAudioError(f"the file has no audio track (it holds {others}); send one with sound")
+    return tracks[0]
 
 
 def _resampled(frames: Iterator[av.audio.frame.AudioFrame]) -> Iterator[Samples]:
@@ -111,26 +239,6 @@ def _average(frame: av.audio.frame.AudioFrame) -> av.audio.frame.AudioFrame:
     return mono
 
 
-def _readable_frames(
-    container: av.container.InputContainer, stream: av.AudioStream
-) -> Iterator[av.audio.frame.AudioFrame]:
-    packets = container.demux(stream)
-    while True:
-        try:
-            packet = next(packets, None)
-        except av.error.FFmpegError:
-            return  # the container breaks off here; what was decoded before it stands
-        if packet is None:
-            return
-        try:
-            frames = packet.decode()
-        except av.error.FFmpegError:
-            continue  # one damaged packet does not spoil the recording
-        for frame in frames:
-            if isinstance(frame, av.audio.frame.AudioFrame):
-                yield frame
-
-
 def _new_resampler() -> av.audio.resampler.AudioResampler:
     return av.audio.resampler.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE_HZ)
 
@@ -138,34 +246,6 @@ def _new_resampler() -> av.audio.resampler.AudioResampler:
 def _to_float(frame: av.audio.frame.AudioFrame) -> Samples:
     samples: Samples = frame.to_ndarray().reshape(-1).astype(np.float32) / np.float32(32768)
     return samples
-
-
-def _wav_options(path: Path) -> dict[str, str]:
-    """FFmpeg options that make a WAV with a false data length be read to its end."""
-    with path.open("rb") as file:
-        size_bytes = path.stat().st_size
-        if file.read(12)[:4] != b"RIFF":
-            return {}
-        position = 12
-        seen_data = False
-        for _ in range(_MAX_WAV_CHUNKS):
-            if position + 8 > size_bytes:
-                break
-            file.seek(position)
-            chunk = _chunk_at(file.read(8))
-            if chunk is None:  # samples where the next chunk should begin
-                return {"ignore_length": "1"} if seen_data else {}
-            seen_data = seen_data or chunk[0] == b"data"
-            position += 8 + chunk[1] + chunk[1] % 2
-    return {}
-
-
-def _chunk_at(header: bytes) -> tuple[bytes, int] | None:
-    """The id and the length of a RIFF chunk, or ``None`` where these bytes cannot begin one."""
-    if len(header) < 8:
-        return None
-    name, num_bytes = struct.unpack("<4sI", header)
-    return (name, num_bytes) if all(0x20 <= byte < 0x7F for byte in name) else None
 
 
 class PcmStream:

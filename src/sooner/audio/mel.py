@@ -21,6 +21,7 @@ HOP_SAMPLES = 160
 WINDOW_FRAMES = 3000
 _FFT_SAMPLES = 400
 _HALF = _FFT_SAMPLES // 2
+_LEAST_ENERGY = np.float32(1e-10)
 
 Features = npt.NDArray[np.float32]
 """Log10 mel energies, shape (n_mels, n_frames); frame i is centred on sample 160 · i."""
@@ -59,7 +60,7 @@ class LogMel:
         spectrum = np.fft.rfft(strided * self._hann)
         power = (np.abs(spectrum) ** 2).astype(np.float32)
         mel = self._filters @ power.T
-        log_mel: Features = np.log10(np.maximum(mel, np.float32(1e-10)))
+        log_mel: Features = np.log10(np.maximum(mel, _LEAST_ENERGY))
         return log_mel
 
     @staticmethod
@@ -104,7 +105,10 @@ class PeakMeter:
 
     def _measure(self, num_frames: int) -> None:
         held = np.concatenate(self._parts)
-        peak = float(self._log_mel.frames(held, self._next_frame, num_frames).max())
+        if held.any():
+            peak = float(self._log_mel.frames(held, self._next_frame, num_frames).max())
+        else:
+            peak = float(np.log10(_LEAST_ENERGY))  # hours of silence in a few kilobytes: no spectrum for them
         self._peak = peak if self._peak is None else max(self._peak, peak)
         held_from = self._held_from()
         self._next_frame += num_frames

@@ -12,10 +12,11 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from sooner.audio.decode import SAMPLE_RATE_HZ, decode_blocks
+from sooner.audio.decode import SAMPLE_RATE_HZ, Decoder, Samples
 from sooner.audio.mel import LogMel, PeakMeter
+from sooner.audio.voice import VoiceDetector, VoiceMeter
 from sooner.core.estimator import WINDOW_S
-from sooner.errors import AudioTooLongError, UnreadableAudioError
+from sooner.errors import AudioTooLongError
 
 __all__ = ["Audio", "Probe", "Rest"]
 
@@ -63,7 +64,7 @@ class Audio:
     @property
     def speech_s(self) -> float | None:
         """Seconds in which somebody speaks; ``None`` where nobody listened for voices."""
-        return None if self.speech is None else sum(end - start for start, end in self.speech)
+        return None if self.speech is None else math.fsum(end - start for start, end in self.speech)
 
     def rest(self, position_s: float = 0.0) -> Rest:
         """What is left to do behind ``position_s`` seconds. O(stretches of speech)."""
@@ -87,15 +88,28 @@ class Probe:
         path: the upload.
         max_audio_s: longest audio to accept, seconds; decoding stops there.
         log_mel: front end whose peak to measure on the way; ``None`` for none.
+        voice: what finds voices on the way; ``None`` for nothing.
+        max_decoded_bytes: samples to unpack at most, in bytes as the decoder gives them; ``None`` for no limit.
     """
 
     _SLICE_BLOCKS = 60  # about a minute of audio, some tens of milliseconds of work
+    _SLICE_BYTES = 64 * 2**20  # the same for a minute at a high rate and with many channels
 
-    def __init__(self, path: Path, *, max_audio_s: float, log_mel: LogMel | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_audio_s: float,
+        log_mel: LogMel | None = None,
+        voice: VoiceDetector | None = None,
+        max_decoded_bytes: int | None = None,
+    ) -> None:
         self._path = path
         self._max_audio_s = max_audio_s
-        self._blocks = decode_blocks(path)
-        self._meter = None if log_mel is None else PeakMeter(log_mel)
+        self._decoder = Decoder(path, max_decoded_bytes=max_decoded_bytes)
+        self._blocks = self._decoder.blocks()
+        self._peak_meter = None if log_mel is None else PeakMeter(log_mel)
+        self._voice_meter = None if voice is None else VoiceMeter(voice)
         self._num_samples = 0
 
     def step(self) -> Audio | None:
@@ -103,24 +117,35 @@ class Probe:
 
         Raises:
             UnreadableAudioError: there is no audio in the file.
+            DecodedTooLargeError: it unpacks to more than ``max_decoded_bytes``.
             AudioTooLongError: there is more than ``max_audio_s`` of it.
         """
+        stop_bytes = self._decoder.num_decoded_bytes + self._SLICE_BYTES
         for _ in range(self._SLICE_BLOCKS):
             block = next(self._blocks, None)
             if block is None:
                 return self._finish()
-            self._num_samples += len(block)
-            if self._num_samples > self._max_audio_s * SAMPLE_RATE_HZ:
-                raise AudioTooLongError(limit_s=self._max_audio_s, actual_s=self._num_samples / SAMPLE_RATE_HZ)
-            if self._meter is not None:
-                self._meter.feed(block)
+            self._take(block)
+            if self._decoder.num_decoded_bytes > stop_bytes:
+                break
         return None
 
+    def _take(self, block: Samples) -> None:
+        self._num_samples += len(block)
+        if self._num_samples > self._max_audio_s * SAMPLE_RATE_HZ:
+            raise AudioTooLongError(limit_s=self._max_audio_s, actual_s=self._num_samples / SAMPLE_RATE_HZ)
+        for meter in (self._peak_meter, self._voice_meter):
+            if meter is not None:
+                meter.feed(block)
+
     def _finish(self) -> Audio:
-        if not self._num_samples:
-            raise UnreadableAudioError("the file holds no sample of audio; record again, or check what was sent")
-        peak = None if self._meter is None else self._meter.finish()
-        return Audio(path=self._path, num_samples=self._num_samples, peak_log_mel=peak)
+        return Audio(
+            path=self._path,
+            num_samples=self._num_samples,
+            peak_log_mel=None if self._peak_meter is None else self._peak_meter.finish(),
+            speech=None if self._voice_meter is None else self._voice_meter.finish(),
+            warning=self._decoder.warning(),
+        )
 
     def close(self) -> None:
         """Release the decoder and the file. Idempotent."""

@@ -6,6 +6,7 @@ import asyncio
 import random
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -71,7 +72,11 @@ def run_demo(*, out: Path, long_s: float, num_clips: int) -> list[DemoRun]:
     """
     console = Console()
     engine, num_workers = load_engine(ServeOptions())
-    with tempfile.TemporaryDirectory(prefix="sooner-demo-") as folder, _progress(console) as progress:
+    with (
+        closing(engine),
+        tempfile.TemporaryDirectory(prefix="sooner-demo-") as folder,
+        _progress(console) as progress,
+    ):
         longs = [
             join_clips(Path(folder) / f"long{index}.wav", at_least_s=long_s, seed=index)
             for index in range(num_workers)

@@ -38,7 +38,7 @@ class BenchOptions:
     warm_up
         Requests that are sent before each run and not counted.
     stream
-        Ask for the text as it is decoded, which gives a time to the first text. sooner serve cannot yet.
+        Ask for the text as it is decoded, which gives a time to the first text.
     model
         Model to ask a --server for (default: whisper-1), and the one that sooner serve loads (default: its own).
     language
@@ -85,8 +85,6 @@ class BenchOptions:
         number_list("--seeds", self.seeds, int)
         if self.rate is not None:
             number_list("--rate", self.rate, float)
-        if self.stream and any(target.url is None for target in self.targets):
-            raise ConfigurationError("sooner serve does not stream yet; leave --stream out, or name a --server")
         check_run_folder(self.out)
 
     def _check_ranges(self) -> None:

@@ -1,4 +1,4 @@
-"""From seconds of audio to predicted service time.
+"""From seconds of audio, and of speech in it, to predicted service time.
 
 Whisper pads every window to 30 s before it encodes it, so a 2 s clip pays the same encoder as a 30 s one,
 and then one decoder step per output token. The cost of an upload is therefore affine in its length:
@@ -6,6 +6,9 @@ and then one decoder step per output token. The cost of an upload is therefore a
 "Duration Aware Scheduling for ASR Serving Under Workload Drift" (https://arxiv.org/abs/2603.11273, §3);
 ``encode_s=0, token_s=1`` gives the paper's order exactly. An engine that reads the text so far before each further
 window takes ``context_s`` more for it.
+
+Where it was measured in how many seconds somebody speaks, those stand for the audio in n̂, and the windows that the
+engine will need are given: half an hour in which three minutes are spoken costs about what three minutes do.
 
 The numbers are those that were configured, or, with ``learns``, what finished jobs have taught: κ in
 ``sooner.core.kappa``, costs in ``sooner.core.costs``.
@@ -61,9 +64,10 @@ class Estimator:
     """Predicts the size of an upload from its length, and keeps the record of how right it was.
 
     Args:
-        kappa: κ, output tokens per second of audio. Default 3.0: the 2,620 utterances of LibriSpeech
-            test-clean (https://www.openslr.org/12) hold 3.02 tokens of Whisper's own vocabulary per second
-            (Pearson r with the length 0.96); English read speech by whisper-base gave 3.3.
+        kappa: κ, output tokens per second of audio, or of speech for jobs of which that is measured. Default 3.0:
+            the 2,620 utterances of LibriSpeech test-clean (https://www.openslr.org/12) hold 3.02 tokens of
+            Whisper's own vocabulary per second (Pearson r with the length 0.96); English read speech by
+            whisper-base gave 3.3.
         encode_s: seconds to encode one window. Default: tiny.en, int8, one thread of the machine that
             ``benchmarks/`` was run on. Orders depend only on its ratio to ``token_s``.
         token_s: seconds to decode one token, same machine, beam size 5.
@@ -101,7 +105,7 @@ class Estimator:
 
     @property
     def kappa(self) -> float:
-        """κ of a job of which neither language nor client is known, tokens per second of audio."""
+        """κ of a job of which neither language nor client is known, tokens per second of audio or speech."""
         return self._kappa.kappa()
 
     @property
@@ -165,7 +169,7 @@ class Estimator:
         """Record what a finished job really took, and learn from it where the estimator learns. O(1).
 
         Args:
-            job: as admitted.
+            job: as admitted. Its tokens are per second of speech where it says how many there are, else of audio.
             tokens: tokens emitted.
             service_s: seconds on a worker.
             num_windows: windows run, ``None`` where not known: those predicted.

@@ -36,7 +36,8 @@ made service by the measured ``capacity`` (``num_workers`` above), which has the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,7 +46,7 @@ from sooner.core.overtaking import AllowanceTree, Arrival
 from sooner.core.ready_queue import HeapQueue, ReadyQueue
 from sooner.errors import ConfigurationError
 
-__all__ = ["Guard", "GuardedQueue"]
+__all__ = ["Guard", "GuardedQueue", "taken_from"]
 
 _FORMS = "off, fixed:SECONDS or scaled:E,D, with numbers from 0 to 1e9"
 _NS_PER_S = 10**9
@@ -116,8 +117,8 @@ class _Rule(Protocol):
     def due(self, now_s: float) -> Ticket | None:
         """The ticket to serve at once, with what is left of its allowance."""
 
-    def current(self, ticket: Ticket) -> Ticket:
-        """A waiting ticket with what is left of its allowance."""
+    def waiting(self) -> dict[str, Ticket]:
+        """All tickets by id, each with what is left of its allowance. O(n)."""
 
     def remove(self, job_id: str) -> Ticket:
         """Forget a ticket; it, with what is left of its allowance."""
@@ -125,8 +126,8 @@ class _Rule(Protocol):
     def take(self, job_id: str) -> Ticket:
         """Remove a ticket that is to be served, and count that against all that it overtakes."""
 
-    def may_fall_due(self, now_s: float) -> bool:
-        """Whether any waiting ticket might be served before its turn, if all were taken at ``now_s``. O(n)."""
+    def is_due_within(self, order: Sequence[Ticket], now_s: float) -> bool:
+        """Whether any would fall due, if all that wait were taken in this order at ``now_s``. O(n log n)."""
 
     def check(self) -> None: ...
 
@@ -148,13 +149,13 @@ class _FixedRule(HeapQueue):
             return None
         return earliest
 
-    def current(self, ticket: Ticket) -> Ticket:
-        return ticket
+    def waiting(self) -> dict[str, Ticket]:
+        return {ticket.id: ticket for ticket in self}
 
     def take(self, job_id: str) -> Ticket:
         return self.remove(job_id)
 
-    def may_fall_due(self, now_s: float) -> bool:
+    def is_due_within(self, order: Sequence[Ticket], now_s: float) -> bool:
         return self.due(now_s) is not None
 
 
@@ -182,22 +183,41 @@ class _ScaledRule:
         arrival = self._allowances.first_due()
         return None if arrival is None else self._tickets[arrival[-1]]
 
-    def current(self, ticket: Ticket) -> Ticket:
-        return ticket.with_allowance(self._allowances.allowance_ns(_arrival(ticket)) / _NS_PER_S)
+    def waiting(self) -> dict[str, Ticket]:
+        return {
+            job_id: self._tickets[job_id].with_allowance(allowance_ns / _NS_PER_S)
+            for (_, _, job_id), allowance_ns in self._allowances.items()
+        }
 
     def remove(self, job_id: str) -> Ticket:
-        ticket = self.current(self._tickets.pop(job_id))
-        self._allowances.remove(_arrival(ticket))
-        self._work_ns -= _to_ns(ticket.remaining_s)
-        return ticket
+        return self._without(self._tickets[job_id], charge_ns=0)
 
     def take(self, job_id: str) -> Ticket:
-        ticket = self.remove(job_id)
-        self._allowances.charge_before(_arrival(ticket), _to_ns(ticket.next_service_s))
-        return ticket
+        ticket = self._tickets[job_id]
+        return self._without(ticket, charge_ns=_to_ns(ticket.next_service_s))
 
-    def may_fall_due(self, now_s: float) -> bool:
-        return any(allowance_ns <= self._work_ns for _, allowance_ns in self._allowances.items())
+    def _without(self, ticket: Ticket, *, charge_ns: int) -> Ticket:
+        allowance_ns = self._allowances.take(_arrival(ticket), charge_ns)
+        del self._tickets[ticket.id]
+        self._work_ns -= _to_ns(ticket.remaining_s)
+        return ticket.with_allowance(allowance_ns / _NS_PER_S)
+
+    def is_due_within(self, order: Sequence[Ticket], now_s: float) -> bool:
+        """A ticket's allowance only falls while it waits, so it is least at the ticket's own turn."""
+        by_arrival = list(self._allowances.items())
+        if all(allowance_ns > self._work_ns for _, allowance_ns in by_arrival):
+            return False
+        places = {job_id: place for place, ((_, _, job_id), _) in enumerate(by_arrival)}
+        served_ns = _PrefixSums(len(by_arrival))
+        total_ns = 0
+        for ticket in order:
+            place = places[ticket.id]
+            if by_arrival[place][1] <= total_ns - served_ns.upto(place):
+                return True
+            service_ns = _to_ns(ticket.next_service_s)
+            served_ns.add(place, service_ns)
+            total_ns += service_ns
+        return False
 
     def check(self) -> None:
         self._allowances.check()
@@ -210,6 +230,31 @@ class _ScaledRule:
 
     def __len__(self) -> int:
         return len(self._tickets)
+
+
+class _PrefixSums:
+    """Sums of the first so many of n numbers, which grow. O(log n) an operation.
+
+    A binary indexed tree (Fenwick 1994, https://doi.org/10.1002/spe.4380240306).
+    """
+
+    def __init__(self, count: int) -> None:
+        self._sums = [0] * (count + 1)
+
+    def add(self, place: int, amount: int) -> None:
+        """Let the number at ``place``, from 0, grow."""
+        place += 1
+        while place < len(self._sums):
+            self._sums[place] += amount
+            place += place & -place
+
+    def upto(self, place: int) -> int:
+        """The sum of the numbers before ``place``."""
+        total = 0
+        while place > 0:
+            total += self._sums[place]
+            place -= place & -place
+        return total
 
 
 def _arrival(ticket: Ticket) -> Arrival:
@@ -266,20 +311,25 @@ class GuardedQueue:
         ticket = self._inner.pop(now_s) if due is None else self._inner.remove(due.id)
         return None if ticket is None else self._rule.take(ticket.id)
 
+    def take(self, job_id: str) -> Ticket:
+        """Take one ticket out wherever it stands, to be served, and count that against all that it overtakes."""
+        self._inner.remove(job_id)
+        self._looked_at_s = None
+        return self._rule.take(job_id)
+
     def remove(self, job_id: str) -> Ticket:
         self._inner.remove(job_id)
         self._looked_at_s = None
         return self._rule.remove(job_id)
 
     def ordered(self, now_s: float) -> list[Ticket]:
-        waiting = {ticket.id: ticket for ticket in self}
-        if not self._rule.may_fall_due(now_s):
-            return [waiting[ticket.id] for ticket in self._inner.ordered(now_s)]
-        replay = self._make_rule()
-        for ticket in waiting.values():
-            replay.push(ticket)
+        waiting = self._rule.waiting()
+        inner = self._inner.ordered(now_s)
+        if not self._rule.is_due_within(inner, now_s):
+            return [waiting[ticket.id] for ticket in inner]
+        replay = deepcopy(self._rule)
         order: list[Ticket] = []
-        for ticket in self._inner.ordered(now_s):
+        for ticket in inner:
             while ticket.id in replay:
                 due = replay.due(now_s)
                 served_id = ticket.id if due is None else due.id
@@ -297,7 +347,13 @@ class GuardedQueue:
         return len(self._inner)
 
     def __iter__(self) -> Iterator[Ticket]:
-        return (self._rule.current(ticket) for ticket in self._inner)
+        waiting = self._rule.waiting()
+        return (waiting[ticket.id] for ticket in self._inner)
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._inner
+
+
+def taken_from(queue: ReadyQueue, job_id: str) -> Ticket:
+    """Take one ticket out of a queue wherever it stands, to be served: a guard counts it, an order need not."""
+    return queue.take(job_id) if isinstance(queue, GuardedQueue) else queue.remove(job_id)

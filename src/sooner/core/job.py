@@ -78,7 +78,9 @@ class Ticket:
         client: see ``Job``.
         priority: see ``Job``.
         allowance_s: predicted service, all workers together, that a guard still lets jobs have which came later;
-            ``None`` before a guard has promised anything.
+            ``None`` before a guard has promised anything. Where clients are told apart: jobs of the same client.
+        turn_allowance_s: the same of other clients' jobs, once the job has stood for its client (see
+            ``sooner.core.groups``).
     """
 
     id: str
@@ -92,9 +94,17 @@ class Ticket:
     client: str | None = None
     priority: int = 0
     allowance_s: float | None = None
+    turn_allowance_s: float | None = None
 
     def with_allowance(self, allowance_s: float | None) -> Ticket:
         """The ticket with another allowance. Much faster than ``replace``, for a hot path."""
+        return self._with(allowance_s, self.turn_allowance_s)
+
+    def with_turn_allowance(self, turn_allowance_s: float | None) -> Ticket:
+        """The ticket with another allowance against other clients, as fast."""
+        return self._with(self.allowance_s, turn_allowance_s)
+
+    def _with(self, allowance_s: float | None, turn_allowance_s: float | None) -> Ticket:
         return Ticket(
             id=self.id,
             arrival_s=self.arrival_s,
@@ -107,7 +117,12 @@ class Ticket:
             client=self.client,
             priority=self.priority,
             allowance_s=allowance_s,
+            turn_allowance_s=turn_allowance_s,
         )
+
+    def __deepcopy__(self, memo: object) -> Ticket:
+        """Itself: it never changes, and a copy of a queue of a thousand should not take long."""
+        return self
 
     @property
     def next_service_s(self) -> float:
@@ -121,6 +136,10 @@ class Ticket:
         ``now - waiting_since_s`` is the time not spent in service: the wait of the response ratio.
         """
         return self.arrival_s + self.served_s
+
+    def is_overdue(self, now_s: float, max_wait_s: float) -> bool:
+        """Whether the job has gone without service for ``max_wait_s`` or more."""
+        return now_s - self.waiting_since_s >= max_wait_s
 
     def response_ratio(self, now_s: float) -> float:
         """R = (wait + size) / size at ``now_s``; 1 for a job that never waited."""

@@ -1,5 +1,8 @@
 """κ, output tokens per second of audio, as it is learnt from what the engine emits.
 
+Where it was measured how much of a job is speech, a second of it is one in which somebody speaks, here and below:
+what pauses there are says nothing about the next recording.
+
 κ depends on the language (Whisper's vocabulary holds whole English words and single bytes of others) and on whose
 recordings they are: how fast someone speaks, how much of a recording is silence. There are three levels:
 
@@ -88,7 +91,7 @@ class KappaModel:
     def observe(
         self, *, audio_s: float, tokens: int, language: str | None = None, client: str | None = None
     ) -> None:
-        """Learn from one finished job. O(1).
+        """Learn from one finished job, of which ``audio_s`` is the speech where that was measured. O(1).
 
         Raises:
             ValueError: ``audio_s`` or ``tokens`` is negative or not finite; nothing is learnt.

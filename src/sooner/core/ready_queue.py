@@ -78,6 +78,12 @@ class _LazyHeap:
         self.live: dict[str, _Entry] = {}
         self.num_pushes = 0
 
+    def __deepcopy__(self, memo: object) -> _LazyHeap:
+        """Another heap with the very same entries, which never change."""
+        again = _LazyHeap()
+        again.entries, again.live, again.num_pushes = self.entries.copy(), self.live.copy(), self.num_pushes
+        return again
+
     def push(self, rank: RankKey, ticket: Ticket) -> None:
         self.num_pushes += 1
         entry = (rank, ticket.arrival_s, ticket.sequence, self.num_pushes, ticket)

@@ -132,6 +132,8 @@ class Scheduler:
         preempt: whether a job that has done a window competes with those that wait; ``None``: as the
             policy has it. Switching policy later keeps an explicit choice.
         guard: bounds how long a job waits whatever the policy; ``None`` for none.
+        max_wait_s: seconds without service after which a job is taken next, before policy, guard, clients' shares
+            and classes of priority; ``None`` for no such limit. See ``sooner.core.max_wait``.
 
     Every operation is O(log n) in the waiting jobs, plus one step per distinct waiting size under hrrn.
     """
@@ -144,13 +146,14 @@ class Scheduler:
         limits: Limits | None = None,
         preempt: bool | None = None,
         guard: Guard | None = None,
+        max_wait_s: float | None = None,
     ) -> None:
         if num_workers < 1:
             raise ValueError(f"num_workers must be at least 1, not {num_workers}")
         self._preempt = preempt
         self._num_workers = num_workers
         self._limits = limits or Limits()
-        self._line = WaitingLine(policy, num_workers=num_workers, guard=guard)
+        self._line = WaitingLine(policy, num_workers=num_workers, guard=guard, max_wait_s=max_wait_s)
         self._resume: deque[str] = deque()
         self._records: dict[str, _Record] = {}
         self._running: dict[str, _Record] = {}

@@ -1,9 +1,10 @@
 """The waiting jobs of one engine: a policy's queue with all that goes around it.
 
-Innermost is the policy's queue. A guard goes around it where one is asked for (``sooner.core.guard``), and around
-both the groups (``sooner.core.groups``), which give each client its share and serve priority classes one after
-another. This class feeds what is measured to the policy, and changes the order on request or, where the
-policy is ``adaptive``, by its controller's decision. Scheduler, vLLM plugin and simulator all wait here.
+Innermost is the policy's queue. A guard goes around it where one is asked for (``sooner.core.guard``), around both
+the groups (``sooner.core.groups``), which give each client its share and serve priority classes one after another,
+and around all, where asked for, a maximum wait (``sooner.core.max_wait``). This class feeds what is measured to
+the policy, and changes the order on request or, where the policy is ``adaptive``, by its controller's decision.
+Scheduler, vLLM plugin and simulator all wait here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sooner.core.adaptive import AdaptivePolicy, Controller, Switch
 from sooner.core.groups import GroupedQueue
 from sooner.core.guard import Guard
 from sooner.core.job import Ticket
+from sooner.core.max_wait import MaxWaitQueue, overdue_first
 from sooner.core.policy import Policy, policy_named
 from sooner.core.ready_queue import ReadyQueue
 from sooner.core.traffic import Traffic
@@ -30,6 +32,8 @@ class WaitingLine:
         policy: the order.
         num_workers: workers that the queue is for.
         guard: bounds how long a job waits, see ``Guard``; ``None`` for none.
+        max_wait_s: seconds without service after which a job is next, whatever all else says, see
+            ``sooner.core.max_wait``; ``None`` for no such limit.
 
     Attributes:
         policy: the policy as asked for.
@@ -37,10 +41,18 @@ class WaitingLine:
         num_switches: changes of order that the controller made.
     """
 
-    def __init__(self, policy: Policy, *, num_workers: int, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        num_workers: int,
+        guard: Guard | None = None,
+        max_wait_s: float | None = None,
+    ) -> None:
         self.traffic = Traffic(num_workers=num_workers)
         self.num_switches = 0
         self._guard = guard or Guard()
+        self._max_wait_s = max_wait_s
         self._switches: list[Switch] = []
         self._last_sequence = 0
         self._now_s = 0.0
@@ -70,12 +82,13 @@ class WaitingLine:
         self._refill()
 
     def _make_queue(self) -> ReadyQueue:
-        return GroupedQueue(self._make_contest, self._make_order_queue)
+        groups = GroupedQueue(self._make_guarded_queue)
+        return groups if self._max_wait_s is None else MaxWaitQueue(groups, max_wait_s=self._max_wait_s)
 
     def _make_order_queue(self) -> ReadyQueue:
         return self._order.make_queue(self.traffic)
 
-    def _make_contest(self) -> ReadyQueue:
+    def _make_guarded_queue(self) -> ReadyQueue:
         return self._guard.around(self._make_order_queue(), capacity=lambda: self.traffic.capacity)
 
     def _refill(self) -> None:
@@ -149,6 +162,16 @@ class WaitingLine:
 
     def merged(self, waiting: Sequence[Ticket], others: Sequence[Ticket], now_s: float) -> list[Ticket]:
         """``waiting``, in that order, and others where the order in force would put them among it. O(n log n)."""
+        if not others:
+            return list(waiting)
+        if self._max_wait_s is None:
+            return self._merged(waiting, others, now_s)
+        overdue, rest = overdue_first([*waiting, *others], now_s, self._max_wait_s)
+        other_ids = {ticket.id for ticket in others}
+        waiting = [ticket for ticket in rest if ticket.id not in other_ids]
+        return overdue + self._merged(waiting, [ticket for ticket in rest if ticket.id in other_ids], now_s)
+
+    def _merged(self, waiting: Sequence[Ticket], others: Sequence[Ticket], now_s: float) -> list[Ticket]:
         contest = self._make_order_queue()
         for ticket in (*waiting, *others):
             contest.push(ticket)

@@ -145,6 +145,10 @@ class Engine(Protocol):
     def ready(self) -> bool:
         """Whether a window would be begun at once: false while the engine is being replaced."""
 
+    @property
+    def num_restarts(self) -> int:
+        """Times that it was started again after it had hung or died."""
+
     def start(self, job: Job, audio: Audio, options: DecodingOptions) -> Decoding:
         """Begin a job. Cheap; the work is in ``step``."""
 

@@ -14,7 +14,7 @@ from sooner.audio.probe import Audio
 from sooner.audio.voice import VoiceDetector
 from sooner.core.estimator import WINDOW_S
 from sooner.core.job import Job
-from sooner.engines.base import DecodingOptions, Segment, WindowResult
+from sooner.engines.base import DecodingOptions, Segment, WindowResult, Word
 from sooner.errors import SchedulerUsageError
 
 __all__ = ["FakeDecoding", "FakeEngine", "OnStep"]
@@ -24,7 +24,7 @@ OnStep = Callable[[Job, int], None]
 
 
 class FakeEngine:
-    """Answers ``" window 0 of 3"`` and so on, one 30 s window a step.
+    """Answers ``" window 0 of 3"`` and so on, one 30 s window a step, or ``" translated window 0 of 3"``.
 
     Args:
         on_step: the script; see ``OnStep``.
@@ -37,13 +37,14 @@ class FakeEngine:
     voice: VoiceDetector | None = None
     can_translate = True
     ready = True
+    num_restarts = 0
 
     def __init__(self, on_step: OnStep | None = None, *, tokens_per_window: int = 90) -> None:
         self._on_step = on_step
         self._tokens_per_window = tokens_per_window
 
     def start(self, job: Job, audio: Audio, options: DecodingOptions) -> FakeDecoding:
-        return FakeDecoding(job, audio, self._on_step, self._tokens_per_window)
+        return FakeDecoding(job, audio, options, self._on_step, self._tokens_per_window)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -52,8 +53,16 @@ class FakeEngine:
 class FakeDecoding:
     """See ``FakeEngine``."""
 
-    def __init__(self, job: Job, audio: Audio, on_step: OnStep | None, tokens_per_window: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        audio: Audio,
+        options: DecodingOptions,
+        on_step: OnStep | None,
+        tokens_per_window: int,
+    ) -> None:
         self._job = job
+        self._options = options
         self._audio_s = audio.audio_s
         self._on_step = on_step
         self._tokens_per_window = tokens_per_window
@@ -68,10 +77,12 @@ class FakeDecoding:
             self._on_step(self._job, self._index)
         start_s = self._index * WINDOW_S
         end_s = min(self._audio_s, start_s + WINDOW_S)
-        text = f" window {self._index} of {self._num_windows}"
+        kind = " translated window" if self._options.task == "translate" else " window"
+        text = f"{kind} {self._index} of {self._num_windows}"
+        words = _spread(text, start_s, end_s) if self._options.words else ()
         self._index += 1
         return WindowResult(
-            segments=(Segment(start_s=start_s, end_s=end_s, text=text),),
+            segments=(Segment(start_s=start_s, end_s=end_s, text=text, words=words),),
             num_tokens=self._tokens_per_window,
             position_s=end_s,
             done=self._index == self._num_windows,
@@ -80,3 +91,13 @@ class FakeDecoding:
 
     def close(self) -> None:
         self._closed = True
+
+
+def _spread(text: str, start_s: float, end_s: float) -> tuple[Word, ...]:
+    """The words of a text, each as long as the others."""
+    words = text.split()
+    word_s = (end_s - start_s) / len(words)
+    return tuple(
+        Word(start_s=start_s + index * word_s, end_s=start_s + (index + 1) * word_s, text=f" {word}")
+        for index, word in enumerate(words)
+    )

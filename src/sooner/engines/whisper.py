@@ -8,6 +8,8 @@ bit by bit (see ``audio.mel``), so the text is the one of a run to completion. T
   dropped where that hears nobody: Whisper writes "You" or "Thank you." over silence.
 - A window that would not advance is skipped, so no recording runs for ever.
 
+Where the probe listened for voices, so does a third: a window begins where somebody speaks, or not at all.
+
 Where the text of a window looks wrong (repetitions, low probability) Whisper tries again at higher temperatures,
 up to five times. Each try is a step of its own: six in one go kept a worker for eight times the median window,
 and nothing could overtake. CTranslate2 limits a try to 224 tokens, half of Whisper's context.
@@ -16,6 +18,7 @@ and nothing could overtake. CTranslate2 limits a try to 224 tokens, half of Whis
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,14 +27,16 @@ from faster_whisper import WhisperModel
 from faster_whisper.audio import pad_or_trim
 from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import TranscriptionOptions, get_suppressed_tokens
+from faster_whisper.utils import get_end
 from faster_whisper.vad import VadOptions, get_speech_timestamps
 
 from sooner.audio.decode import SAMPLE_RATE_HZ, PcmStream, Samples
 from sooner.audio.mel import HOP_SAMPLES, WINDOW_FRAMES, LogMel
 from sooner.audio.probe import Audio
+from sooner.audio.silero import SileroDetector
 from sooner.audio.voice import VoiceDetector
 from sooner.core.job import Job
-from sooner.engines.base import DecodingOptions, Segment, WindowResult
+from sooner.engines.base import DecodingOptions, Segment, WindowResult, Word
 from sooner.engines.models import ModelFiles
 from sooner.engines.process import tune_for_workers
 from sooner.errors import EngineError, ModelUnavailableError, SchedulerUsageError
@@ -39,11 +44,14 @@ from sooner.errors import EngineError, ModelUnavailableError, SchedulerUsageErro
 __all__ = ["WhisperDecoding", "WhisperEngine"]
 
 _FRAME_S = HOP_SAMPLES / SAMPLE_RATE_HZ
+_FRAMES_PER_S = SAMPLE_RATE_HZ // HOP_SAMPLES
 _FALLBACK_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _NO_SPEECH = 0.6
 _LOG_PROB = -1.0
 _COMPRESSION_RATIO = 2.4
 _VOICE = VadOptions(min_speech_duration_ms=250)
+_PREPENDED = "\"'“¿([{-"  # punctuation that belongs to the word behind it, and to the one before it
+_APPENDED = "\"'.。,，!！?？:：”)]}、"
 
 
 class WhisperEngine:
@@ -92,9 +100,14 @@ class WhisperEngine:
         self.log_mel = LogMel(self.model.feature_extractor.mel_filters)
         self.languages = tuple(self.model.supported_languages)
         get_speech_timestamps(np.zeros(SAMPLE_RATE_HZ, dtype=np.float32), _VOICE)  # load the detector now
-        self.voice: VoiceDetector | None = None
         self.can_translate = bool(self.model.model.is_multilingual)
         self.ready = True
+        self.num_restarts = 0
+
+    @cached_property
+    def voice(self) -> VoiceDetector:
+        """For the probe; loaded when asked for, because windows are run in a process that does not probe."""
+        return SileroDetector()
 
     def start(self, job: Job, audio: Audio, options: DecodingOptions) -> WhisperDecoding:
         return WhisperDecoding(self, job, audio, options)
@@ -120,7 +133,7 @@ class WhisperDecoding:
         self._peak = audio.peak_log_mel
         self._num_frames = audio.num_samples // HOP_SAMPLES
         self._stream = PcmStream(audio.path)
-        self._seek = 0
+        self._seek = self._next_voice(0)
         self._language = job.language
         self._options = options
         self._beam_size = engine.beam_size
@@ -139,14 +152,15 @@ class WhisperDecoding:
     def _step(self) -> WindowResult:
         segments: tuple[Segment, ...] = ()
         num_tokens = 0
-        if self._num_frames:
+        if self._seek < self._num_frames:
             window = self._window or self._next_window()
             attempt = self._recogniser_for(window).attempt(window)
             num_tokens = attempt.num_tokens
             self._window = window if attempt.again else None
             if not attempt.again:
-                segments, self._seek = attempt.segments, attempt.next_seek
-                self._stream.forget_before(max(0, LogMel.span(self._seek, 1)[0]))
+                segments, self._seek = attempt.segments, self._next_voice(attempt.next_seek)
+                seen = min(self._seek, window.seek + window.num_frames)  # what is skipped is not decoded yet
+                self._stream.forget_before(max(0, LogMel.span(seen, 1)[0]))
         done = self._seek >= self._num_frames
         if done:
             self.close()
@@ -155,8 +169,17 @@ class WhisperDecoding:
             num_tokens=num_tokens,
             position_s=self._audio.audio_s if done else self._position_s(),
             done=done,
-            language="en" if self._recogniser is None else self._recogniser.language,
+            language=(self._language or "en") if self._recogniser is None else self._recogniser.language,
         )
+
+    def _next_voice(self, seek: int) -> int:
+        """The first frame from ``seek`` on at which somebody speaks; past the end where nobody does."""
+        if self._audio.speech is None:
+            return seek
+        for start_s, end_s in self._audio.speech:
+            if end_s > seek * _FRAME_S:
+                return max(seek, int(start_s * _FRAMES_PER_S))
+        return self._num_frames
 
     def _next_window(self) -> _Window:
         """Encode the window at the current seek, its features scaled by the peak of the whole recording."""
@@ -233,10 +256,12 @@ class _Recogniser:
         self.language = language
         self._model = model
         self._tokenizer = Tokenizer(
-            model.hf_tokenizer, model.model.is_multilingual, task="transcribe", language=language
+            model.hf_tokenizer, model.model.is_multilingual, task=options.task, language=language
         )
         self._options = _transcription_options(self._tokenizer, beam_size)
         self._temperatures = _FALLBACK_TEMPERATURES if options.temperature == 0 else (options.temperature,)
+        self._words = options.words
+        self._last_speech_s = 0.0  # where the last word ended
         self._candidates: list[_Candidate] = []
         self._context: list[int] = []
         if options.prompt:
@@ -279,7 +304,7 @@ class _Recogniser:
         past_window = window.seek + window.num_frames
         if _is_silence(candidate, window.samples):
             return (), past_window
-        pieces, next_seek, _ = self._model._split_segments_by_timestamps(
+        pieces, next_seek, ends_in_silence = self._model._split_segments_by_timestamps(
             tokenizer=self._tokenizer,
             tokens=candidate.tokens,
             time_offset=window.seek * _FRAME_S,
@@ -287,6 +312,10 @@ class _Recogniser:
             segment_duration=window.num_frames * _FRAME_S,
             seek=window.seek,
         )
+        if self._words:
+            last_word_s = self._find_words(pieces, window)
+            if not ends_in_silence and last_word_s > window.seek * _FRAME_S:
+                next_seek = round(last_word_s * _FRAMES_PER_S)
         segments = tuple(
             self._segment(piece, candidate, window.seek, hottest)
             for piece in pieces
@@ -299,10 +328,24 @@ class _Recogniser:
             self._context = []  # text that took so much luck must not steer the next window
         return segments, next_seek if next_seek > window.seek else past_window
 
+    def _find_words(self, pieces: list[dict[str, Any]], window: _Window) -> float:
+        """Give each piece its words, and times that fit them. Returns the second at which the last one ends."""
+        self._model.add_word_timestamps(
+            [pieces],
+            self._tokenizer,
+            window.encoded,
+            window.num_frames,
+            _PREPENDED,
+            _APPENDED,
+            last_speech_timestamp=self._last_speech_s,
+        )
+        self._last_speech_s = float(get_end(pieces))
+        return self._last_speech_s
+
     def _segment(self, piece: dict[str, Any], candidate: _Candidate, seek: int, temperature: float) -> Segment:
         return Segment(
-            start_s=piece["start"],
-            end_s=piece["end"],
+            start_s=float(piece["start"]),
+            end_s=float(piece["end"]),
             text=self._tokenizer.decode(piece["tokens"]),
             tokens=tuple(piece["tokens"]),
             temperature=temperature,
@@ -310,7 +353,17 @@ class _Recogniser:
             compression_ratio=candidate.compression_ratio,
             no_speech_prob=candidate.no_speech_prob,
             seek=seek,
+            words=tuple(map(_word, piece.get("words", ()))),
         )
+
+
+def _word(word: dict[str, Any]) -> Word:
+    return Word(
+        start_s=float(word["start"]),
+        end_s=float(word["end"]),
+        text=word["word"],
+        probability=float(word["probability"]),
+    )
 
 
 def _is_silence(candidate: _Candidate, samples: Samples) -> bool:

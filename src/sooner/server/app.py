@@ -8,51 +8,85 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
+from sooner.audio.silero import SileroDetector
 from sooner.core.guard import Guard
 from sooner.core.scheduler import Limits, Scheduler
 from sooner.engines.base import Engine
+from sooner.engines.isolated import IsolatedEngine
 from sooner.engines.models import find_model
 from sooner.engines.whisper import WhisperEngine, resolve_device
 from sooner.server import queue_routes, routes, transcriptions
-from sooner.server.access import Access
-from sooner.server.errors import install_error_handlers
+from sooner.server.access import Access, parse_key, read_keys
+from sooner.server.door import Door
+from sooner.server.errors import code_of, install_error_handlers
 from sooner.server.journal import Journal
 from sooner.server.learned import LearnedFile
 from sooner.server.metrics import ServiceMetrics
 from sooner.server.options import ServeOptions
+from sooner.server.queue_view import QueueView
+from sooner.server.recent import Recent
 from sooner.server.records import RecordLog, header_of
-from sooner.server.requests import OpenRequests
+from sooner.server.requests import ClientLimits, OpenRequests
 from sooner.server.routes import Service
+from sooner.server.tally import Tally
 from sooner.server.upload import Intake, IntakeLimits
 from sooner.service.clock import Clock, MonotonicClock
 from sooner.service.dispatcher import Dispatcher, WindowRecord
 from sooner.service.prober import Prober
 
-__all__ = ["Server", "load_engine", "make_app"]
+__all__ = ["Server", "load_engine", "make_access", "make_app"]
 
 _log = logging.getLogger(__name__)
 
 
 def load_engine(options: ServeOptions) -> tuple[Engine, int]:
-    """Load the model that the options name. Returns it with the number of workers it was loaded for.
+    """Load the model that the options name, in a process of its own; close it in the end.
+
+    Returns it with the number of workers it was loaded for.
 
     Raises:
         ModelUnavailableError: there is no such model.
     """
     device = resolve_device(options.device)
     num_workers = options.num_workers_on(device)
-    engine = WhisperEngine(
+    make_engine = partial(
+        WhisperEngine,
         find_model(options.model),
         num_workers=num_workers,
         device=device,
         compute_type=options.compute_type,
         beam_size=options.beam_size,
     )
+    engine = IsolatedEngine(
+        make_engine,
+        num_workers=num_workers,
+        window_limit_s=options.window_limit_s,
+        voice=SileroDetector(),
+    )
     return engine, num_workers
+
+
+def make_access(options: ServeOptions, *, api_key: str | None = None) -> Access:
+    """Who may pass, and which priority is open to whom.
+
+    Args:
+        options: see ``ServeOptions``.
+        api_key: one key more than the options' file has, written as a line of it.
+
+    Raises:
+        ConfigurationError: see ``read_keys``.
+    """
+    keys = [] if options.api_keys is None else list(read_keys(options.api_keys))
+    if api_key is not None:
+        keys.append(parse_key(api_key, where="SOONER_API_KEY"))
+    return Access(keys, highest=options.highest_priority)
 
 
 def make_app(
@@ -62,6 +96,7 @@ def make_app(
     num_workers: int,
     clock: Clock | None = None,
     on_window: Callable[[WindowRecord], None] | None = None,
+    access: Access | None = None,
 ) -> FastAPI:
     """The ASGI application. Its service lives from start-up to shutdown of the application.
 
@@ -71,17 +106,25 @@ def make_app(
         num_workers: windows that run at once.
         clock: the time; ``None`` for the real one.
         on_window: see ``Dispatcher``.
+        access: who may pass; ``None`` for what the options say.
 
     Raises:
-        ConfigurationError: see ``RecordLog``.
+        ConfigurationError: see ``RecordLog`` and ``read_keys``.
     """
-    clock = clock or MonotonicClock()
-    records = _open_records(options, engine, num_workers)  # here, because uvicorn hides errors of the lifespan
+    parts = _Parts(  # here, because uvicorn hides errors of the lifespan
+        engine=engine,
+        num_workers=num_workers,
+        clock=clock or MonotonicClock(),
+        on_window=on_window,
+        access=access or make_access(options),
+        records=_open_records(options, engine, num_workers),
+        tally=Tally(),
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
-            service = _make_service(options, engine, num_workers, clock, on_window, records)
+            service = _make_service(options, parts)
             app.state.service = service
             saving = asyncio.create_task(service.learned.save_often()) if service.learned is not None else None
             try:
@@ -94,8 +137,8 @@ def make_app(
                 service.prober.close()
                 service.intake.close()
         finally:
-            if records is not None:
-                await asyncio.to_thread(records.close)
+            if parts.records is not None:
+                await asyncio.to_thread(parts.records.close)
 
     app = FastAPI(
         title="Sooner",
@@ -105,7 +148,21 @@ def make_app(
     for part in (transcriptions, queue_routes, routes):
         app.include_router(part.router)
     install_error_handlers(app)
+    app.add_middleware(Door, access=parts.access, on_refused=lambda error: parts.tally.refused(code_of(error)))
     return app
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What a service is made around."""
+
+    engine: Engine
+    num_workers: int
+    clock: Clock
+    on_window: Callable[[WindowRecord], None] | None
+    access: Access
+    records: RecordLog | None
+    tally: Tally
 
 
 def _open_records(options: ServeOptions, engine: Engine, num_workers: int) -> RecordLog | None:
@@ -115,47 +172,68 @@ def _open_records(options: ServeOptions, engine: Engine, num_workers: int) -> Re
     return RecordLog(options.records, header_of(options, engine.model_id, statistics))
 
 
-def _make_service(
-    options: ServeOptions,
-    engine: Engine,
-    num_workers: int,
-    clock: Clock,
-    on_window: Callable[[WindowRecord], None] | None,
-    records: RecordLog | None,
-) -> Service:
-    scheduler = _make_scheduler(options, num_workers)
+def _make_service(options: ServeOptions, parts: _Parts) -> Service:
+    engine, clock = parts.engine, parts.clock
+    scheduler = _make_scheduler(options, parts.num_workers)
     estimator = options.make_estimator()
+    recent = Recent(started_s=clock.now_s())
     learned = None
     if options.learned is not None:
         learned = LearnedFile(options.learned, estimator, model_id=engine.model_id)
+    dispatcher = Dispatcher(
+        engine=engine,
+        scheduler=scheduler,
+        estimator=estimator,
+        clock=clock,
+        num_workers=parts.num_workers,
+        on_window=parts.on_window,
+    )
+    requests = OpenRequests(
+        clock=clock,
+        on_end=Journal(records=parts.records, tally=parts.tally, recent=recent).note,
+        limits=ClientLimits(
+            max_jobs=options.client_jobs_on(parts.num_workers), max_audio_s=options.max_client_audio_s
+        ),
+        retry_after_s=lambda: max(1.0, scheduler.backlog_s),
+    )
     return Service(
         engine=engine,
-        access=Access(highest=options.highest_priority),
-        requests=OpenRequests(clock=clock, on_end=Journal(records=records).note),
-        intake=Intake(
-            scheduler=scheduler,
-            spool_dir=options.spool_dir,
-            limits=IntakeLimits(
-                max_waiting=options.max_queue,
-                max_upload_bytes=options.max_upload_bytes,
-                max_spool_bytes=options.max_spool_bytes,
-                idle_s=options.upload_idle_s,
-                max_upload_s=options.max_upload_s,
-            ),
+        access=parts.access,
+        requests=requests,
+        intake=_make_intake(options, scheduler),
+        prober=Prober(
+            max_audio_s=options.max_audio_s,
+            log_mel=engine.log_mel,
+            voice=engine.voice if options.vad else None,
+            max_decoded_bytes=options.max_decoded_bytes,
         ),
-        prober=Prober(max_audio_s=options.max_audio_s, log_mel=engine.log_mel),
-        dispatcher=Dispatcher(
-            engine=engine,
-            scheduler=scheduler,
-            estimator=estimator,
-            clock=clock,
-            num_workers=num_workers,
-            on_window=on_window,
-        ),
+        dispatcher=dispatcher,
         clock=clock,
         learned=learned,
-        metrics=ServiceMetrics(scheduler, estimator),
+        metrics=ServiceMetrics(
+            parts.tally.registry,
+            engine=engine,
+            dispatcher=dispatcher,
+            estimator=estimator,
+            requests=requests,
+            clock=clock,
+        ),
+        queue=QueueView(dispatcher=dispatcher, requests=requests, recent=recent, engine=engine, clock=clock),
         started_at_s=int(time.time()),
+    )
+
+
+def _make_intake(options: ServeOptions, scheduler: Scheduler) -> Intake:
+    return Intake(
+        scheduler=scheduler,
+        spool_dir=options.spool_dir,
+        limits=IntakeLimits(
+            max_waiting=options.max_queue,
+            max_upload_bytes=options.max_upload_bytes,
+            max_spool_bytes=options.max_spool_bytes,
+            idle_s=options.upload_idle_s,
+            max_upload_s=options.max_upload_s,
+        ),
     )
 
 
@@ -165,6 +243,7 @@ def _make_scheduler(options: ServeOptions, num_workers: int) -> Scheduler:
         num_workers=num_workers,
         preempt=options.preempt,
         guard=Guard.parse(options.guard),
+        max_wait_s=options.max_wait_s,
         limits=Limits(
             max_waiting=options.max_queue,
             max_audio_s=options.max_audio_s,
@@ -174,11 +253,12 @@ def _make_scheduler(options: ServeOptions, num_workers: int) -> Scheduler:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with the service closed *before* it waits for open requests.
+    """uvicorn, with the service drained *before* it closes its sockets.
 
-    uvicorn waits for requests to end and only then runs the application's shutdown; a request that waits in
-    our queue would hold that up for as long as the queue is. Closing the dispatcher first lets started jobs
-    finish within the grace and answers all others with 503.
+    On a stop signal uvicorn closes them, waits for open requests and only then runs the application's shutdown.
+    A request that waits in our queue would hold that up for as long as the queue is, and nobody could ask whether
+    the server is ready. So the dispatcher is closed first: accepted jobs are served within the grace, everything
+    else is answered with 503, and ``/ready`` says why. A second signal ends all at once.
 
     Args:
         app: what ``make_app`` returned.
@@ -186,6 +266,7 @@ class Server(uvicorn.Server):
     """
 
     _AFTER_GRACE_S = 10  # to write the last replies; uvicorn cancels what is left
+    _LOOK_EVERY_S = 0.1  # for a second signal: it sets a flag, as uvicorn has it
 
     def __init__(self, app: FastAPI, options: ServeOptions) -> None:
         self._app = app
@@ -195,7 +276,9 @@ class Server(uvicorn.Server):
             host=options.host,
             port=options.port,
             log_level="warning",
-            timeout_graceful_shutdown=int(options.shutdown_grace_s) + self._AFTER_GRACE_S,
+            timeout_graceful_shutdown=self._AFTER_GRACE_S,
+            proxy_headers=options.trusted_proxies is not None,  # uvicorn's default believes every local client
+            forwarded_allow_ips=options.trusted_proxies,
         )
         super().__init__(config)
 
@@ -218,11 +301,21 @@ class Server(uvicorn.Server):
         service.intake.refuse()
         service.prober.refuse()
         closing = asyncio.ensure_future(service.dispatcher.close(grace_s=self._options.shutdown_grace_s))
-        await super().shutdown(sockets)
-        if self.force_exit:  # a second signal: no more grace
+        while not closing.done() and not self.force_exit:
+            await asyncio.wait((closing,), timeout=self._LOOK_EVERY_S)
+        if self.force_exit:
             closing.cancel()
-            return
-        await closing
+            closing = asyncio.ensure_future(service.dispatcher.close(grace_s=0.0))
+            await asyncio.to_thread(service.engine.close)  # or its windows would be waited for
+            self.config.timeout_graceful_shutdown = 0
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()  # uvicorn leaves it out then, and uploads would stay on disk
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop at the first signal and end at once at the second, whichever they are."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -36,7 +36,7 @@ from sooner.errors import (
     UploadTooLargeError,
 )
 
-__all__ = ["error_response", "install_error_handlers"]
+__all__ = ["code_of", "error_response", "install_error_handlers", "status_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -91,16 +91,33 @@ def _body(message: str, kind: str, param: str | None, code: str | None) -> dict[
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def _reply_of(error: BaseException) -> _Reply:
+    """The row of the nearest kind that has one; what Sooner did not raise on purpose is a bug of the server."""
+    kinds = (*type(error).__mro__, SoonerError)
+    return next(_REPLIES[kind] for kind in kinds if kind in _REPLIES)
+
+
+def code_of(error: BaseException) -> str:
+    """The code that clients, log and metrics know an error by."""
+    return _reply_of(error).code
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of the reply for an error."""
+    return _reply_of(error).status
+
+
 def error_response(error: SoonerError) -> Response:
     """The reply for an error: its status, OpenAI's body, and ``Retry-After`` where retrying helps."""
-    kinds = type(error).__mro__
-    reply = next(_REPLIES[kind] for kind in kinds if kind in _REPLIES)
+    reply = _reply_of(error)
     param = getattr(error, "param", None) or _PARAMS.get(type(error))
     headers = {}
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(retry_after_s))
-    if isinstance(error, UploadTimeoutError):
+    if isinstance(error, AuthenticationError):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, UploadTimeoutError | RequestCancelledError):
         headers["Connection"] = "close"  # the rest of the body is not wanted any more
     return JSONResponse(
         _body(str(error), reply.type, param, reply.code), status_code=reply.status, headers=headers
@@ -112,10 +129,9 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(SoonerError)
     async def on_sooner_error(request: Request, error: SoonerError) -> Response:
-        response = error_response(error)
-        if response.status_code >= 500:
+        if status_of(error) == 500:  # that there is no room is said in the journal
             _log.warning("%s %s: %s", request.method, request.url.path, error)
-        return response
+        return error_response(error)
 
     @app.exception_handler(HTTPException)
     async def on_http_exception(request: Request, error: HTTPException) -> Response:

@@ -1,15 +1,23 @@
-"""What is kept of each request when it is over: a line in the log, and one in the records."""
+"""What is kept of each request when it is over: a line in the log, one in the records, and counts."""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+from collections.abc import Mapping
 
+from sooner.server.access import PRIORITIES
+from sooner.server.outcome import Outcome, outcome_of
+from sooner.server.recent import Recent
 from sooner.server.records import RecordLog, failure_of, record_of
 from sooner.server.requests import OpenRequest
+from sooner.server.tally import Tally
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "logfmt"]
 
 _log = logging.getLogger(__name__)
+_PLAIN = re.compile(r"[!#-<>-~]+")  # printable ASCII without space, quote and equals sign
 
 
 class Journal:
@@ -17,34 +25,80 @@ class Journal:
 
     Args:
         records: the server's own file of requests, ``None`` for none.
+        tally: counts them.
+        recent: keeps the last ones.
     """
 
-    def __init__(self, *, records: RecordLog | None) -> None:
+    def __init__(self, *, records: RecordLog | None, tally: Tally, recent: Recent) -> None:
         self._records = records
+        self._tally = tally
+        self._recent = recent
 
     def note(self, request: OpenRequest, now_s: float) -> None:
         """Take note of a request that is over at ``now_s``."""
-        transcript = request.transcript
-        if transcript is not None:
-            _log.info(
-                "%s: %.1f s of audio, waited %.2f s, served %.2f s (predicted %.2f s)",
-                request.id,
-                transcript.job.audio_s,
-                transcript.wait_s,
-                transcript.service_s,
-                transcript.job.size_s,
-            )
+        outcome = outcome_of(request.error)
+        _log.info("request %s", logfmt(_facts(request, outcome)))
+        self._tally.note(request, outcome)
+        if request.transcript is not None:
+            record = record_of(request.transcript)
+            self._recent.note(record)
+            if self._records is not None:
+                self._records.put(record)
+        elif request.error is not None:
+            self._note_failure(request, request.error, now_s)
+
+    def _note_failure(self, request: OpenRequest, error: BaseException, now_s: float) -> None:
         if self._records is None or request.audio is None or request.arrival_s is None:
             return
-        if transcript is not None:
-            self._records.put(record_of(transcript))
-        elif request.error is not None:
-            self._records.put(
-                failure_of(
-                    request.error,
-                    job_id=request.id,
-                    audio_s=request.audio.audio_s,
-                    arrival_s=request.arrival_s,
-                    failed_s=now_s,
-                )
+        self._records.put(
+            failure_of(
+                error,
+                job_id=request.id,
+                audio_s=request.audio.audio_s,
+                arrival_s=request.arrival_s,
+                failed_s=now_s,
             )
+        )
+
+
+def logfmt(facts: Mapping[str, object]) -> str:
+    """Facts as ``name=value``, separated by spaces; what is ``None`` is left out.
+
+    A value with anything in it that could be taken for something else is quoted as JSON quotes it, so that no
+    client can write a line of its own. Floats get milliseconds.
+    """
+    return " ".join(f"{name}={_value(value)}" for name, value in facts.items() if value is not None)
+
+
+def _value(value: object) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _facts(request: OpenRequest, outcome: Outcome) -> dict[str, object]:
+    audio, transcript = request.audio, request.transcript
+    facts: dict[str, object] = {
+        "id": request.id,
+        "client": request.caller.client,
+        "outcome": outcome.name,
+        "status": outcome.status,
+        "priority": PRIORITIES[request.priority],
+        "upload_s": None if request.arrival_s is None else request.arrival_s - request.opened_s,
+        "audio_s": None if audio is None else audio.audio_s,
+        "speech_s": None if audio is None else audio.speech_s,
+    }
+    if transcript is not None:
+        record = record_of(transcript)
+        facts |= {
+            "size_s": record.size_s,
+            "wait_s": record.wait_s,
+            "service_s": record.service_s,
+            "e2e_s": record.e2e_s,
+            "ttft_s": record.ttft_s,
+            "windows": record.num_windows,
+            "preemptions": record.num_preemptions,
+            "restarts": transcript.num_restarts,
+            "tokens": record.num_tokens,
+            "language": record.language,
+        }
+    return facts

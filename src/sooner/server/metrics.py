@@ -1,36 +1,63 @@
-"""Queue, order and estimates on ``/metrics``.
+"""Queue, order, workers and estimates on ``/metrics``, beside what ``Tally`` counts.
 
-Nothing is counted twice: each scrape asks the scheduler and the estimator for what they count anyway.
+Nothing is counted twice: each scrape asks the scheduler, the dispatcher and the estimator for what they count
+anyway.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sooner.core.estimator import Estimator
 from sooner.core.policy import policies
-from sooner.core.scheduler import Scheduler, SchedulerStatistics
+from sooner.core.scheduler import SchedulerStatistics
+from sooner.engines.base import Engine
+from sooner.server.requests import OpenRequests
+from sooner.service.clock import Clock
+from sooner.service.dispatcher import Dispatcher
 
 __all__ = ["ServiceMetrics"]
 
+_UTILISATION_S = 60.0
+
 
 class ServiceMetrics(Collector):
-    """The metrics of one service, in a registry of their own.
+    """The metrics of one service.
 
     Args:
-        scheduler: whose queue it is.
+        registry: where counts of finished requests are; the rest joins them.
+        engine: what recognises.
+        dispatcher: whose queue and workers they are.
         estimator: whose predictions they are.
+        requests: all requests on their way.
+        clock: the time.
     """
 
-    def __init__(self, scheduler: Scheduler, estimator: Estimator) -> None:
-        self._scheduler = scheduler
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        engine: Engine,
+        dispatcher: Dispatcher,
+        estimator: Estimator,
+        requests: OpenRequests,
+        clock: Clock,
+    ) -> None:
+        self._engine = engine
+        self._dispatcher = dispatcher
+        self._scheduler = dispatcher.scheduler
         self._estimator = estimator
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._requests = requests
+        self._clock = clock
+        self._busy = deque([(clock.now_s(), 0.0)])  # seconds, and seconds that workers were busy until then
+        self._registry = registry
+        registry.register(self)
+        ProcessCollector(registry=registry)
 
     def exposition(self) -> tuple[bytes, str]:
         """The page and its media type."""
@@ -40,6 +67,7 @@ class ServiceMetrics(Collector):
         now = self._scheduler.statistics()
         yield from self._queue(now)
         yield from self._order(now)
+        yield from self._workers()
         yield from self._estimates()
 
     def _queue(self, now: SchedulerStatistics) -> Iterator[Metric]:
@@ -47,12 +75,12 @@ class ServiceMetrics(Collector):
         yield GaugeMetricFamily("sooner_jobs_running", "Uploads on a worker", now.num_running)
         yield GaugeMetricFamily("sooner_backlog_seconds", "Predicted work waiting, a worker", now.backlog_s)
         yield CounterMetricFamily("sooner_jobs_submitted", "Uploads that were queued", now.num_submitted)
-        jobs = CounterMetricFamily("sooner_jobs", "Uploads by what became of them", labels=["event"])
-        jobs.add_metric(["refused"], now.num_refused)
-        jobs.add_metric(["finished"], now.num_finished)
-        jobs.add_metric(["cancelled"], now.num_cancelled)
-        yield jobs
         yield CounterMetricFamily("sooner_preemptions", "Times a started upload was put off", now.num_preemptions)
+        phases = GaugeMetricFamily("sooner_requests_open", "Requests on their way", labels=["phase"])
+        phases.add_metric(["arriving"], max(0, self._requests.num_open - now.num_waiting - now.num_running))
+        phases.add_metric(["waiting"], now.num_waiting)
+        phases.add_metric(["running"], now.num_running)
+        yield phases
 
     def _order(self, now: SchedulerStatistics) -> Iterator[Metric]:
         order = GaugeMetricFamily("sooner_order", "1 for the order in force, else 0", labels=["policy", "order"])
@@ -63,6 +91,35 @@ class ServiceMetrics(Collector):
         load = self._scheduler.load
         if load is not None:
             yield GaugeMetricFamily("sooner_offered_load", "Recent arrivals over capacity, in service time", load)
+
+    def _workers(self) -> Iterator[Metric]:
+        now_s = self._clock.now_s()
+        yield GaugeMetricFamily("sooner_engine_ready", "0 while the engine is replaced", float(self._engine.ready))
+        yield CounterMetricFamily(
+            "sooner_engine_restarts", "Times the engine was replaced", self._engine.num_restarts
+        )
+        busy_s = self._dispatcher.worker_busy_s(now_s)
+        yield GaugeMetricFamily("sooner_workers", "Windows that can run at once", self._dispatcher.num_workers)
+        yield CounterMetricFamily("sooner_worker_busy_seconds", "Time that workers were busy, together", busy_s)
+        utilisation = self._utilisation(now_s, busy_s)
+        if utilisation is not None:
+            yield GaugeMetricFamily(
+                "sooner_worker_utilisation", "Share of the last minute that workers were busy", utilisation
+            )
+        if busy_s > 0:
+            audio_s = self._estimator.statistics().audio_s
+            yield GaugeMetricFamily("sooner_rtfx", "Audio finished a second of a worker", audio_s / busy_s)
+
+    def _utilisation(self, now_s: float, busy_s: float) -> float | None:
+        """Since the last look that is a minute old, or since the start; ``None`` at that very moment."""
+        while len(self._busy) > 1 and now_s - self._busy[1][0] >= _UTILISATION_S:
+            self._busy.popleft()
+        then_s, busy_then_s = self._busy[0]
+        if now_s - self._busy[-1][0] >= 1.0:  # however often somebody looks
+            self._busy.append((now_s, busy_s))
+        if now_s == then_s:
+            return None
+        return (busy_s - busy_then_s) / (now_s - then_s) / self._dispatcher.num_workers
 
     def _estimates(self) -> Iterator[Metric]:
         estimator, seen = self._estimator, self._estimator.statistics()

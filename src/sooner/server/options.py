@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -88,17 +89,19 @@ class ServeOptions:
     max_spool_bytes
         Most bytes that all uploads together may take on disk.
     max_client_jobs
-        Requests that one client may have on their way; more are refused with 429. Default: nine tenths of
-        --max-queue.
+        Requests that one client may have on their way, those being served included; more are refused with 429.
+        Default: nine tenths of --max-queue, and one a worker; no such limit where --max-queue is below 10.
     max_client_audio_s
-        Seconds of audio that one client may have on their way. Default: no such limit.
+        Seconds of audio that one client may have on their way; a lone upload may be longer. Default: no such
+        limit.
     api_keys
         A file of keys, one a line: KEY [NAME [PRIORITY]]. Then nobody is served without one. The variable
-        SOONER_API_KEY may hold a single key instead.
+        SOONER_API_KEY may hold a single key instead; there is no option for that, because everybody on the
+        machine can read a command line.
     highest_priority
         The highest class that a request may ask for where its key names none.
     trusted_proxies
-        Addresses whose X-Forwarded-For is believed, separated by commas. Default: nobody's is.
+        Addresses or networks whose X-Forwarded-For is believed, separated by commas. Default: nobody's is.
     max_backlog_s
         Refuse when this much predicted work waits per worker, seconds. Default: no such limit.
     upload_idle_s
@@ -106,7 +109,8 @@ class ServeOptions:
     max_upload_s
         Give up on an upload that is not complete after this long, seconds.
     shutdown_grace_s
-        How long started jobs may go on after a stop signal, seconds.
+        How long accepted jobs are served after a stop signal, seconds; those that cannot be done by then are
+        refused at once.
     spool_dir
         Folder for uploads that wait. Default: the system's temporary folder.
     records
@@ -191,7 +195,27 @@ class ServeOptions:
                 raise ConfigurationError(f"{name} {path} must be a file in a folder that is there")
         if self.learned is not None and not self.learn:
             raise ConfigurationError("--learned keeps what is learnt, and --no-learn learns nothing: drop one")
+        self._check_proxies()
         self.make_estimator()
+
+    def _check_proxies(self) -> None:
+        for proxy in [] if self.trusted_proxies is None else self.trusted_proxies.split(","):
+            try:
+                ipaddress.ip_network(proxy.strip())
+            except ValueError as error:
+                raise ConfigurationError(
+                    f"--trusted-proxies takes addresses and networks, such as 10.0.0.0/8: {error}"
+                ) from error
+
+    def client_jobs_on(self, num_workers: int) -> int | None:
+        """Requests that one client may have on their way; ``None`` for no limit.
+
+        By default a tenth of the queue is left to others. The workers come on top, because ``max_queue`` does not
+        count what they have. Of a queue with fewer than ten places no tenth can be set aside.
+        """
+        if self.max_client_jobs is not None or self.max_queue < 10:
+            return self.max_client_jobs
+        return math.ceil(0.9 * self.max_queue) + num_workers
 
     def make_policy(self) -> Policy:
         """The policy, with the goals where it has any.

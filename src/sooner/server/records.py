@@ -6,7 +6,6 @@ nothing else.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import queue
@@ -17,8 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
-from starlette.requests import ClientDisconnect
-
 from sooner import __version__
 from sooner.core.latency import LatencyRecord
 from sooner.core.scheduler import SchedulerStatistics
@@ -26,6 +23,7 @@ from sooner.errors import ConfigurationError
 from sooner.evidence.machine import source_commit, this_machine
 from sooner.evidence.run_file import Failure, RunHeader, RunWriter
 from sooner.server.options import ServeOptions
+from sooner.server.outcome import has_left
 from sooner.service.dispatcher import Transcript
 from sooner.workload.trace import is_torn
 
@@ -194,17 +192,19 @@ def record_of(transcript: Transcript) -> LatencyRecord:
         size_s=job.size_s,
         arrival_s=job.arrival_s,
         finished_s=transcript.finished_s,
+        first_text_s=transcript.first_text_s,
         wait_s=transcript.wait_s,
         service_s=transcript.service_s,
         num_windows=transcript.num_windows,
         num_tokens=transcript.num_tokens,
+        num_preemptions=transcript.num_preemptions,
         language=transcript.language,
     )
 
 
 def failure_of(error: BaseException, *, job_id: str, audio_s: float, arrival_s: float, failed_s: float) -> Failure:
     """The line of a request that got none; of a client that left where its task was cancelled."""
-    left = isinstance(error, (asyncio.CancelledError, ClientDisconnect))
+    left = has_left(error)
     return Failure(
         id=job_id,
         audio_s=audio_s,

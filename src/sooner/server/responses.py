@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Mapping
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from sooner.core.scheduler import QueuedJob, SchedulerStatistics
-from sooner.server.parameters import ResponseFormat
+from sooner.audio.probe import Audio
+from sooner.engines.base import Segment, Word
+from sooner.server.languages import language_name
+from sooner.server.parameters import Parameters
+from sooner.server.subtitles import srt, vtt
 from sooner.service.dispatcher import Transcript
 
-__all__ = ["queue_body", "transcript_response"]
+__all__ = ["done_event", "transcript_response", "warning_header"]
 
 
-def transcript_response(transcript: Transcript, response_format: ResponseFormat) -> Response:
+def transcript_response(transcript: Transcript, audio: Audio, parameters: Parameters) -> Response:
     """The reply for a finished job, with what scheduling and serving did to it in the headers."""
     headers = {
         "x-request-id": transcript.job.id,
@@ -23,58 +26,75 @@ def transcript_response(transcript: Transcript, response_format: ResponseFormat)
         "x-sooner-size-s": f"{transcript.job.size_s:.3f}",
         "x-sooner-num-tokens": str(transcript.num_tokens),
         "x-sooner-num-windows": str(transcript.num_windows),
+        **warning_header(audio),
     }
-    if response_format == "text":
-        return PlainTextResponse(transcript.text + "\n", headers=headers)
-    body: dict[str, object] = {"text": transcript.text}
-    if response_format == "verbose_json":
-        body = _verbose(transcript)
+    match parameters.response_format:
+        case "text":
+            return PlainTextResponse(transcript.text + "\n", headers=headers)
+        case "srt":
+            return PlainTextResponse(srt(transcript.segments), headers=headers)
+        case "vtt":
+            return Response(vtt(transcript.segments), media_type="text/vtt", headers=headers)
+        case "verbose_json":
+            body = _verbose(transcript, audio, parameters)
+        case "json":
+            body = {"text": transcript.text, **_remarks(audio)}
     return JSONResponse(body, headers=headers)
 
 
-def _verbose(transcript: Transcript) -> dict[str, object]:
-    return {
-        "task": "transcribe",
-        "language": transcript.language,
-        "duration": transcript.job.audio_s,
+def done_event(transcript: Transcript, audio: Audio) -> dict[str, object]:
+    """The last event of a stream."""
+    return {"type": "transcript.text.done", "text": transcript.text, **_remarks(audio)}
+
+
+def warning_header(audio: Audio) -> Mapping[str, str]:
+    """The header that warns of a damaged file; empty where there is nothing to say."""
+    if audio.warning is None:
+        return {}
+    plain = " ".join(audio.warning.split())  # a header is one line, and ASCII
+    return {"x-sooner-warning": plain.encode("ascii", errors="replace").decode()}
+
+
+def _remarks(audio: Audio) -> dict[str, object]:
+    usage = {"type": "duration", "seconds": math.ceil(audio.audio_s)}
+    return {"usage": usage} if audio.warning is None else {"usage": usage, "warnings": [audio.warning]}
+
+
+def _verbose(transcript: Transcript, audio: Audio, parameters: Parameters) -> dict[str, object]:
+    """OpenAI leaves ``segments`` out where words alone are asked for, and ``words`` where they are not."""
+    task = parameters.decoding.task
+    body: dict[str, object] = {
+        "task": task,
+        "language": "english" if task == "translate" else language_name(transcript.language),
+        "duration": audio.audio_s,
         "text": transcript.text,
-        "segments": [
-            {
-                "id": index,
-                "seek": segment.seek,
-                "start": segment.start_s,
-                "end": segment.end_s,
-                "text": segment.text,
-                "tokens": segment.tokens,
-                "temperature": segment.temperature,
-                "avg_logprob": segment.avg_logprob,
-                "compression_ratio": segment.compression_ratio,
-                "no_speech_prob": segment.no_speech_prob,
-            }
-            for index, segment in enumerate(transcript.segments)
-        ],
     }
+    if "word" in parameters.granularities:
+        body["words"] = [_word(word) for segment in transcript.segments for word in segment.words]
+    if "segment" in parameters.granularities:
+        body["segments"] = [_segment(index, segment) for index, segment in enumerate(transcript.segments)]
+    return body | _remarks(audio)
 
 
-def queue_body(
-    statistics: SchedulerStatistics, jobs: Sequence[QueuedJob], *, num_arriving: int
-) -> dict[str, object]:
-    """The reply of ``GET /v1/queue``."""
+def _word(word: Word) -> dict[str, object]:
+    return {"word": word.text.strip(), "start": _to_ms(word.start_s), "end": _to_ms(word.end_s)}
+
+
+def _segment(index: int, segment: Segment) -> dict[str, object]:
     return {
-        **asdict(statistics),
-        "num_arriving": num_arriving,
-        "running": [_job_row(row) for row in jobs if row.running],
-        "waiting": [_job_row(row) for row in jobs if not row.running],
+        "id": index,
+        "seek": segment.seek,
+        "start": _to_ms(segment.start_s),
+        "end": _to_ms(segment.end_s),
+        "text": segment.text,
+        "tokens": segment.tokens,
+        "temperature": segment.temperature,
+        "avg_logprob": segment.avg_logprob,
+        "compression_ratio": segment.compression_ratio,
+        "no_speech_prob": segment.no_speech_prob,
     }
 
 
-def _job_row(row: QueuedJob) -> dict[str, object]:
-    return {
-        "id": row.job.id,
-        "audio_s": round(row.job.audio_s, 3),
-        "size_s": round(row.job.size_s, 3),
-        "remaining_s": round(row.remaining_s, 3),
-        "wait_s": round(row.wait_s, 3),
-        "position": row.position,
-        "predicted_start_s": round(row.predicted_start_s, 3),
-    }
+def _to_ms(seconds: float) -> float:
+    """Rounded to milliseconds, as in subtitles: 0.8400000000000001 tells nobody more."""
+    return round(seconds, 3)

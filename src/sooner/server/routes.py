@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.resources import files
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from sooner.engines.base import Engine
 from sooner.errors import ModelNotFoundError
@@ -13,6 +14,7 @@ from sooner.server.access import Access
 from sooner.server.learned import LearnedFile
 from sooner.server.metrics import ServiceMetrics
 from sooner.server.parameters import ANY_MODEL
+from sooner.server.queue_view import QueueView
 from sooner.server.requests import OpenRequests
 from sooner.server.upload import Intake
 from sooner.service.clock import Clock
@@ -23,6 +25,16 @@ __all__ = ["Service", "router", "service_of"]
 
 
 router = APIRouter()
+
+_PAGE = files("sooner.server").joinpath("page/index.html").read_bytes()
+_PAGE_HEADERS = {
+    # All of the page is in the one file: whatever else finds its way into it is not to run, load or call anybody.
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +50,7 @@ class Service:
     clock: Clock
     learned: LearnedFile | None
     metrics: ServiceMetrics
+    queue: QueueView
     started_at_s: int
 
 
@@ -53,7 +66,7 @@ async def list_models(request: Request) -> dict[str, object]:
     return {"object": "list", "data": [_model(service_of(request))]}
 
 
-@router.get("/v1/models/{model_id:path}")
+@router.get("/v1/models/{model_id:path}", responses={404: {"description": "Another model is served here"}})
 async def retrieve_model(request: Request, model_id: str) -> dict[str, object]:
     """The model served here, by its name."""
     service = service_of(request)
@@ -78,9 +91,23 @@ async def metrics(request: Request) -> Response:
     return Response(body, media_type=media_type)
 
 
-@router.api_route("/health", methods=["GET", "HEAD"])
-async def health(request: Request) -> Response:
-    """200 while requests are taken, 503 once the server is shutting down."""
-    if service_of(request).dispatcher.closing:
-        return JSONResponse({"status": "closing"}, status_code=503)
+@router.head("/health", include_in_schema=False)
+@router.get("/health")
+async def health() -> Response:
+    """200 for as long as the process serves: whoever restarts what hangs asks here."""
     return JSONResponse({"status": "ok"})
+
+
+@router.head("/ready", include_in_schema=False)
+@router.get("/ready", responses={503: {"description": "not now, and why"}})
+async def ready(request: Request) -> Response:
+    """200 while an upload would be served, else 503 with the reason: whoever shares out requests asks here."""
+    state = service_of(request).queue.state()
+    return JSONResponse({"status": "ready"}) if state == "ok" else JSONResponse({"status": state}, 503)
+
+
+@router.head("/", include_in_schema=False)
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """The queue to look at, and a place to drop a recording."""
+    return HTMLResponse(_PAGE, headers=_PAGE_HEADERS)

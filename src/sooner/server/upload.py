@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fastapi import Request
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
@@ -29,6 +29,7 @@ from sooner.errors import (
     UploadTimeoutError,
     UploadTooLargeError,
 )
+from sooner.server.spool import Spool
 from sooner.service.threads import run_to_its_end
 
 __all__ = ["Intake", "IntakeLimits", "Upload"]
@@ -85,7 +86,7 @@ class Intake:
 
     def __init__(self, *, scheduler: Scheduler, spool_dir: Path | None, limits: IntakeLimits) -> None:
         self._scheduler = scheduler
-        self._root = tempfile.TemporaryDirectory(prefix="sooner-", dir=spool_dir)
+        self._spool = Spool(spool_dir)
         self._limits = limits
         self._num_open = 0
         self._spool_bytes = 0
@@ -111,7 +112,7 @@ class Intake:
         self._num_open += 1
         upload = None
         try:
-            upload = Upload(await run_to_its_end(None, self._new_folder))
+            upload = Upload(await run_to_its_end(None, self._spool.new_folder))
             await self._read_body(request, upload)
             yield upload
         finally:
@@ -119,10 +120,6 @@ class Intake:
             if upload is not None:
                 self._spool_bytes -= upload.num_bytes
                 await run_to_its_end(None, partial(shutil.rmtree, upload.folder, ignore_errors=True))
-
-    def _new_folder(self) -> Path:
-        Path(self._root.name).mkdir(mode=0o700, exist_ok=True)  # a cleaner of old files may have taken it
-        return Path(tempfile.mkdtemp(dir=self._root.name))
 
     def _check_room(self, request: Request) -> None:
         self._scheduler.check_room()
@@ -154,9 +151,10 @@ class Intake:
     async def _read_body(self, request: Request, upload: Upload) -> None:
         form = _FormWriter(_boundary_of(request), upload)
         chunks = request.stream()
+        refusing = asyncio.ensure_future(self._refusing.wait())
         try:
             async with asyncio.timeout(self._limits.max_upload_s):
-                while chunk := await self._next_chunk(chunks):
+                while chunk := await self._next_chunk(chunks, refusing):
                     self._check_size(upload.num_bytes + len(chunk))
                     self._check_spool(len(chunk))
                     upload.num_bytes += len(chunk)
@@ -181,16 +179,16 @@ class Intake:
                 f"the form is malformed ({error}); {_MULTIPART_HELP}", param=None
             ) from error
         finally:
+            refusing.cancel()
             form.close()
 
-    async def _next_chunk(self, chunks: AsyncIterator[bytes]) -> bytes:
+    async def _next_chunk(self, chunks: AsyncIterator[bytes], refusing: asyncio.Future[Any]) -> bytes:
         """The next bytes of the body, empty at its end; raises where the client stalls or the server closes."""
 
         async def read() -> bytes:
             return await anext(chunks, b"")
 
         reading = asyncio.ensure_future(read())
-        refusing = asyncio.ensure_future(self._refusing.wait())
         try:
             await asyncio.wait(
                 (reading, refusing), timeout=self._limits.idle_s, return_when=asyncio.FIRST_COMPLETED
@@ -204,7 +202,6 @@ class Intake:
             )
         finally:
             reading.cancel()
-            refusing.cancel()
 
     def refuse(self) -> None:
         """Take no more uploads; those under way that send nothing more end with ``ServiceClosedError``."""
@@ -212,7 +209,7 @@ class Intake:
 
     def close(self) -> None:
         """Remove everything on disk. Call when no request is under way."""
-        self._root.cleanup()
+        self._spool.close()
 
 
 def _boundary_of(request: Request) -> str:
@@ -221,6 +218,10 @@ def _boundary_of(request: Request) -> str:
     if content_type != "multipart/form-data" or not boundary:
         raise InvalidParameterError(f"the body is not a form; {_MULTIPART_HELP}", param="file")
     return str(boundary)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
 
 
 class _FormWriter:
@@ -247,7 +248,7 @@ class _FormWriter:
         self._text.clear()
         if segment.name == "file":
             self._upload.path = self._upload.folder / "recording"
-            self._file = self._upload.path.open("wb")
+            self._file = open(self._upload.path, "wb", opener=_open_private)  # noqa: SIM115  see ``close``
 
     def _take(self, data: bytes) -> None:
         if self._file is not None:

@@ -2,108 +2,41 @@
 
 All bookkeeping happens on the event loop, so nothing here needs a lock. A worker is a thread that runs one
 window; when it is back, the scheduler decides anew who gets it.
+
+An engine may be lost, and every window under way with it. Each of their jobs is suspected to be the cause and is
+begun anew once. Until it is past the place where that happened its windows run alone: if the engine is lost again,
+it was this job, and nobody else fails for it. Jobs that waited with a part done begin anew as well, unsuspected.
+A window that takes long keeps others away for a few seconds only, so that one that hangs does not hold up all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sooner.audio.probe import Audio
+from sooner.core.adaptive import Switch
 from sooner.core.estimator import Estimator
-from sooner.core.job import Job
+from sooner.core.job import Estimate, Job
 from sooner.core.scheduler import Scheduler
-from sooner.engines.base import Decoding, DecodingOptions, Engine, Segment, WindowResult
-from sooner.errors import EngineError, ServiceClosedError, SoonerError
+from sooner.engines.base import Engine, WindowResult
+from sooner.errors import EngineError, EngineLostError, ServiceClosedError, SoonerError
 from sooner.service.clock import Clock
+from sooner.service.deadlines import Deadlines
+from sooner.service.drain import beyond_grace
+from sooner.service.jobs import JobRequest, OnText, Progress, Transcript, Work
 
 __all__ = ["Dispatcher", "JobRequest", "OnText", "Progress", "Transcript", "WindowRecord"]
 
 _log = logging.getLogger(__name__)
-
-
-OnText = Callable[[Sequence[Segment]], None]
-"""Called on the event loop with the segments of each window as it ends; not for windows without text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
-    """What is to be transcribed, for whom, and until when.
-
-    Attributes:
-        job_id: unique among the jobs under way.
-        audio: the upload as measured.
-        language: language code, ``None`` to detect.
-        options: of the recognition.
-        client: whose it is, as the server knows it; ``None`` for nobody's.
-        priority: class; a lower one is served first.
-        allowed_s: seconds from now within which the text is of use; ``None`` for any time.
-    """
-
-    job_id: str
-    audio: Audio
-    language: str | None = None
-    options: DecodingOptions = field(default_factory=DecodingOptions)
-    client: str | None = None
-    priority: int = 0
-    allowed_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a job is.
-
-    Attributes:
-        done_s: seconds of audio transcribed.
-        num_windows: steps it took on a worker.
-        num_restarts: times it was begun anew because the engine was lost.
-    """
-
-    done_s: float = 0.0
-    num_windows: int = 0
-    num_restarts: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
-    """The result of a job.
-
-    Attributes:
-        job: the job as admitted.
-        segments: all segments, in order.
-        language: language code, given or detected.
-        num_tokens: tokens the model generated for it.
-        num_windows: steps it took on a worker, one window each.
-        started_s: second at which a worker first took it up.
-        finished_s: second at which the last window was done.
-        service_s: seconds of worker time it took.
-        first_text_s: second at which the first window with text was done; ``None`` where there was no text.
-        num_preemptions: times it was put off after it had started.
-    """
-
-    job: Job
-    segments: tuple[Segment, ...]
-    language: str
-    num_tokens: int
-    num_windows: int
-    started_s: float
-    finished_s: float
-    service_s: float
-    first_text_s: float | None = None
-    num_preemptions: int = 0
-
-    @property
-    def text(self) -> str:
-        """The whole text."""
-        return "".join(segment.text for segment in self.segments).strip()
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds between arrival and end in which no worker had the job."""
-        return max(0.0, self.finished_s - self.job.arrival_s - self.service_s)
+_ALONE_S = 10.0
+_LAST_WINDOWS_S = 30.0
+_TIMER_MARGIN_S = 0.001  # behind the moment itself: at that moment nothing has passed yet
+_MAX_SWITCHES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,34 +46,6 @@ class WindowRecord:
     job_id: str
     started_s: float
     ended_s: float
-
-
-@dataclass(slots=True)
-class _Work:
-    """A job on its way, and who waits for it."""
-
-    job: Job
-    audio: Audio
-    options: DecodingOptions
-    future: asyncio.Future[Transcript]
-    decoding: Decoding | None = None
-    segments: list[Segment] = field(default_factory=list)
-    num_tokens: int = 0
-    num_windows: int = 0
-    started_s: float | None = None
-    first_text_s: float | None = None
-    done_s: float = 0.0
-    on_text: OnText | None = None
-
-    def step(self, engine: Engine) -> WindowResult:
-        """Run the next window. Called in a worker thread."""
-        if self.decoding is None:
-            self.decoding = engine.start(self.job, self.audio, self.options)
-        return self.decoding.step()
-
-    def release(self) -> None:
-        if self.decoding is not None:
-            self.decoding.close()
 
 
 class Dispatcher:
@@ -153,6 +58,9 @@ class Dispatcher:
         clock: the time.
         num_workers: windows that run at once.
         on_window: called on the event loop after each window, for benchmarks and timelines.
+
+    Attributes:
+        recent_switches: the last changes of order that ``adaptive`` made, oldest first.
     """
 
     def __init__(
@@ -166,178 +74,284 @@ class Dispatcher:
         on_window: Callable[[WindowRecord], None] | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self.recent_switches: deque[Switch] = deque(maxlen=_MAX_SWITCHES)
         self._engine = engine
         self._estimator = estimator
         self._clock = clock
         self._num_workers = num_workers
         self._on_window = on_window
         self._pool = ThreadPoolExecutor(num_workers, thread_name_prefix="sooner-worker")
-        self._works: dict[str, _Work] = {}
+        self._works: dict[str, Work] = {}
+        self._running: dict[Work, float] = {}  # when its window began; cancelled ones stay until it ends
+        self._suspects: set[Work] = set()
         self._windows: set[asyncio.Task[None]] = set()
-        self._num_busy = 0
+        self._busy_s = 0.0
+        self._deadlines = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._closes_at_s = math.inf
 
     @property
     def closing(self) -> bool:
         """Whether ``close`` was called: no further job is taken."""
         return self._closing
 
+    @property
+    def num_workers(self) -> int:
+        """Windows that run at once."""
+        return self._num_workers
+
+    def worker_busy_s(self, now_s: float) -> float:
+        """Seconds that workers were busy until ``now_s``, all together, windows under way included."""
+        return self._busy_s + sum(now_s - began_s for began_s in self._running.values())
+
     async def transcribe(self, request: JobRequest, *, on_text: OnText | None = None) -> Transcript:
         """Queue an upload and wait for its text. Cancelling the caller cancels the job, waiting or running.
 
+        A recording in which nobody speaks has its (empty) text at once, without a worker. Its language is the one
+        given, else English: nothing was said that would tell. If ``on_text`` raises, this job fails.
+
         Raises:
             AdmissionError: refused, see ``Scheduler.submit``.
-            DeadlineError: it cannot be done within ``allowed_s`` any more.
+            DeadlineError: it cannot be done within ``allowed_s`` any more, by prediction.
             ServiceClosedError: the service is shutting down.
             EngineError: the model failed on it.
+            EngineLostError: the engine hung or died on it, twice.
         """
-        work = self._submit(request)
-        work.on_text = on_text
+        if self._closing:
+            raise ServiceClosedError
+        job = self._job(request)
+        if request.audio.speech == ():
+            return Transcript.of_silence(job, language=request.language or self._language_of_silence())
+        work = Work(request, job, asyncio.get_running_loop().create_future(), on_text)
+        self._submit(work)
         try:
             return await work.future
         except asyncio.CancelledError:
             self._drop(work)
+            self._turn()
             raise
+
+    def _job(self, request: JobRequest) -> Job:
+        return Job(
+            id=request.job_id,
+            arrival_s=self._clock.now_s(),
+            audio_s=request.audio.audio_s,
+            estimate=self._estimate(request),
+            speech_s=request.audio.speech_s,
+            language=request.language,
+            client=request.client,
+            priority=request.priority,
+        )
+
+    def _estimate(self, request: JobRequest, position_s: float = 0.0) -> Estimate:
+        """Predicted service of what lies behind ``position_s``."""
+        rest = request.audio.rest(position_s)
+        return self._estimator.estimate(
+            rest.audio_s,
+            speech_s=rest.speech_s,
+            windows=rest.windows,
+            language=request.language,
+            client=request.client,
+            is_continued=position_s > 0.0,
+        )
+
+    def _language_of_silence(self) -> str:
+        languages = self._engine.languages
+        return "en" if "en" in languages else languages[0]
 
     def progress(self, job_id: str) -> Progress:
         """How far a job is that waits or runs; of an unknown one, nothing is done."""
         work = self._works.get(job_id)
-        return Progress() if work is None else Progress(done_s=work.done_s, num_windows=work.num_windows)
+        if work is None:
+            return Progress()
+        return Progress(done_s=work.done_s, num_windows=work.num_windows, num_restarts=work.num_restarts)
 
-    def _submit(self, request: JobRequest) -> _Work:
-        if self._closing:
-            raise ServiceClosedError
-        audio, language = request.audio, request.language
-        job = Job(
-            id=request.job_id,
-            arrival_s=self._clock.now_s(),
-            audio_s=audio.audio_s,
-            estimate=self._estimator.estimate(audio.audio_s, language=language),
-            language=language,
-            client=request.client,
-            priority=request.priority,
-        )
+    def _submit(self, work: Work) -> None:
+        job = work.job
+        if work.latest_start_s < job.arrival_s:
+            raise work.too_late(job.arrival_s)
         self.scheduler.submit(job)
-        work = _Work(job, audio, request.options, asyncio.get_running_loop().create_future())
         self._works[job.id] = work
-        self._assign()
-        return work
+        self._deadlines.set(job.id, work.latest_start_s)
+        self._turn()
 
-    def _assign(self) -> None:
+    def _turn(self) -> None:
+        """After each event: refuse what has become hopeless, give free workers jobs, and set the timer."""
+        now_s = self._clock.now_s()
+        for job_id in self._deadlines.take_passed(now_s):
+            work = self._works[job_id]
+            self._fail(work, work.too_late(now_s))
+        if now_s >= self._closes_at_s:
+            self._refuse_all()
+        self._assign(now_s)
+        self._set_timer(now_s)
+
+    def _assign(self, now_s: float) -> None:
         """Give every free worker the job that the scheduler names."""
-        while self._num_busy < self._num_workers:
-            now_s = self._clock.now_s()
+        while len(self._running) < self._num_workers and not self._next_runs_alone(now_s):
             job = self.scheduler.next(now_s)
             if job is None:
                 break
             work = self._works[job.id]
-            if work.started_s is None:
-                work.started_s = now_s
-            self._num_busy += 1
+            self._deadlines.discard(job.id)
+            work.started_s = now_s if work.started_s is None else work.started_s
+            work.teaches = work.teaches and self._engine.ready
+            self._running[work] = now_s
             task = asyncio.get_running_loop().create_task(self._run_window(work, now_s))
             self._windows.add(task)
             task.add_done_callback(self._windows.discard)
         for switch in self.scheduler.take_switches():
+            self.recent_switches.append(switch)
             _log.info("order %s instead of %s: %s", switch.after, switch.before, switch.reason)
 
-    async def _run_window(self, work: _Work, started_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        outcome: WindowResult | SoonerError
-        try:
-            outcome = await loop.run_in_executor(self._pool, work.step, self._engine)
-        except SoonerError as error:
-            outcome = error
-        except Exception as error:  # noqa: BLE001  a worker survives whatever a file does to the libraries below
-            _log.exception("job %s failed", work.job.id)
-            outcome = EngineError(f"the engine failed: {error}")
-        self._num_busy -= 1
+    def _next_runs_alone(self, now_s: float) -> bool:
+        """Whether the next window has to wait for one under way, because a suspect's runs alone."""
+        if not self._suspects:
+            return False
+        recent = {work for work, began_s in self._running.items() if now_s - began_s < _ALONE_S}
+        if not recent.isdisjoint(self._suspects):
+            return True
+        job = self.scheduler.peek(now_s)
+        return bool(recent) and job is not None and self._works[job.id] in self._suspects
+
+    def _set_timer(self, now_s: float) -> None:
+        """Have a turn at the next moment at which a job becomes hopeless, or was alone for long enough."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        moments_s = [] if self._deadlines.earliest_s is None else [self._deadlines.earliest_s]
+        if self._suspects and self.scheduler.num_waiting:
+            ends_s = (began_s + _ALONE_S for began_s in self._running.values())
+            moments_s.extend(end_s for end_s in ends_s if end_s > now_s)
+        if moments_s:
+            delay_s = max(0.0, min(moments_s) - now_s) + _TIMER_MARGIN_S
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+
+    async def _run_window(self, work: Work, began_s: float) -> None:
+        outcome = await self._step(work)
         now_s = self._clock.now_s()
+        del self._running[work]
+        self._busy_s += now_s - began_s
         if self._on_window is not None:
-            self._on_window(WindowRecord(job_id=work.job.id, started_s=started_s, ended_s=now_s))
-        if self._works.get(work.job.id) is not work:
+            self._on_window(WindowRecord(job_id=work.job.id, started_s=began_s, ended_s=now_s))
+        is_wanted = self._works.get(work.job.id) is work
+        if isinstance(outcome, EngineLostError):
+            self._begin_waiting_ones_anew(work)
+        if not is_wanted:
             work.release()  # cancelled while its window ran
+        elif isinstance(outcome, EngineLostError) and work.lost_at_s is None:
+            self._begin_suspect_anew(work, now_s)
         elif isinstance(outcome, SoonerError):
             self._fail(work, outcome)
         else:
             self._take_window(work, outcome, now_s)
-        self._assign()
+        self._turn()
 
-    def _take_window(self, work: _Work, window: WindowResult, now_s: float) -> None:
-        work.segments.extend(window.segments)
-        work.num_tokens += window.num_tokens
-        work.num_windows += 1
-        work.done_s = window.position_s
-        if window.segments:
-            work.first_text_s = now_s if work.first_text_s is None else work.first_text_s
-            if work.on_text is not None:
-                work.on_text(window.segments)
-        if not window.done:
-            remaining = self._estimator.estimate(
-                work.job.audio_s - window.position_s, language=work.job.language, is_continued=True
-            )
-            self.scheduler.yield_back(work.job.id, remaining=remaining, now_s=now_s)
+    async def _step(self, work: Work) -> WindowResult | SoonerError:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work.step, self._engine)
+        except SoonerError as error:
+            return error
+        except Exception as error:  # noqa: BLE001  a worker survives whatever a file does to the libraries below
+            _log.exception("job %s failed", work.job.id)
+            return EngineError(f"the engine failed: {error}")
+
+    def _take_window(self, work: Work, window: WindowResult, now_s: float) -> None:
+        try:
+            work.take(window, now_s)
+        except Exception as error:  # noqa: BLE001  whatever a listener does fails its own job alone
+            _log.exception("the listener of job %s failed", work.job.id)
+            self._fail(work, SoonerError(f"the text could not be handed on: {error}"))
             return
-        service_s = self.scheduler.finish(work.job.id, now_s=now_s)
-        self._estimator.observe(
-            work.job,
-            tokens=work.num_tokens,
-            service_s=service_s,
-            num_windows=work.num_windows,
-            language=window.language,
+        if work.lost_at_s is not None and work.done_s > work.lost_at_s:
+            self._suspects.discard(work)
+        if window.done:
+            self._finish(work, window.language, now_s)
+        else:
+            self._yield_back(work, self._estimate(work.request, window.position_s), now_s)
+
+    def _yield_back(self, work: Work, remaining: Estimate, now_s: float) -> None:
+        work.remaining_s = remaining.size_s
+        self.scheduler.yield_back(work.job.id, remaining=remaining, now_s=now_s)
+        self._deadlines.set(work.job.id, work.latest_start_s)
+
+    def _finish(self, work: Work, language: str, now_s: float) -> None:
+        job = work.job
+        num_preemptions = self.scheduler.num_preemptions(job.id)
+        service_s = self.scheduler.finish(job.id, now_s=now_s)
+        if work.teaches:
+            self._estimator.observe(
+                job,
+                tokens=work.num_tokens,
+                service_s=service_s,
+                num_windows=work.num_windows,
+                language=language,
+            )
+        self._forget(work)
+        transcript = work.transcript(
+            language=language, finished_s=now_s, service_s=service_s, num_preemptions=num_preemptions
         )
-        del self._works[work.job.id]
         work.release()
-        assert work.started_s is not None
-        transcript = Transcript(
-            job=work.job,
-            segments=tuple(work.segments),
-            language=window.language,
-            num_tokens=work.num_tokens,
-            num_windows=work.num_windows,
-            started_s=work.started_s,
-            finished_s=now_s,
-            service_s=service_s,
-            first_text_s=work.first_text_s,
-        )
         if not work.future.done():  # its waiter may have been cancelled in this very turn of the loop
             work.future.set_result(transcript)
 
-    def _fail(self, work: _Work, error: SoonerError) -> None:
-        self._drop(work)
-        work.release()
-        _settle(work, error)
+    def _begin_waiting_ones_anew(self, lost: Work) -> None:
+        """Let go of what waiting jobs had open in the engine that was lost; running ones hear of it themselves."""
+        for work in self._works.values():
+            if work is not lost and work not in self._running and work.decoding is not None:
+                work.begin_anew()
+                self._deadlines.set(work.job.id, work.latest_start_s)
 
-    def _drop(self, work: _Work) -> None:
+    def _begin_suspect_anew(self, work: Work, now_s: float) -> None:
+        _log.warning("the engine was lost during job %s, at %.1f s; it begins anew", work.job.id, work.done_s)
+        work.lost_at_s = work.done_s
+        self._suspects.add(work)
+        work.begin_anew()
+        self._yield_back(work, work.job.estimate, now_s)
+
+    def _fail(self, work: Work, error: SoonerError) -> None:
+        self._drop(work)
+        if not work.future.done():  # its waiter may be gone
+            work.future.set_exception(error)
+
+    def _drop(self, work: Work) -> None:
         """Forget a job. A window of it that runs is left to end; its decoding is released then."""
-        if self._works.pop(work.job.id, None) is None:
+        if self._works.get(work.job.id) is not work:
             return
-        is_running = self.scheduler.is_running(work.job.id)
+        self._forget(work)
         self.scheduler.cancel(work.job.id)
-        if not is_running:
+        if work not in self._running:
             work.release()
 
-    async def close(self, *, grace_s: float) -> None:
-        """Take no more jobs, refuse those not yet started, give started ones ``grace_s`` seconds to finish.
+    def _forget(self, work: Work) -> None:
+        del self._works[work.job.id]
+        self._suspects.discard(work)
+        self._deadlines.discard(work.job.id)
 
-        Every waiter gets its text or ``ServiceClosedError``. Returns once no window runs.
+    async def close(self, *, grace_s: float) -> None:
+        """Take no more jobs, refuse those that cannot be done within ``grace_s`` seconds, and serve the others.
+
+        Who can be done is predicted, once. Whoever is left when the grace ends is refused, so every waiter gets
+        its text or ``ServiceClosedError``. Returns once no window runs, or with a warning where one does not end.
         """
         self._closing = True
-        for work in [work for work in self._works.values() if work.started_s is None]:
-            self._refuse(work)
-        started = [work.future for work in self._works.values()]
-        if started:
-            await asyncio.wait(started, timeout=grace_s)
-        for work in list(self._works.values()):
-            self._refuse(work)
+        now_s = self._clock.now_s()
+        self._closes_at_s = now_s + grace_s
+        rows = self.scheduler.forecast(now_s)
+        for job_id in beyond_grace(rows, num_workers=self._num_workers, grace_s=grace_s):
+            self._fail(self._works[job_id], ServiceClosedError())
+        self._turn()
+        waiters = [work.future for work in self._works.values()]
+        if waiters:
+            await asyncio.wait(waiters, timeout=grace_s)
+        self._refuse_all()
         if self._windows:
-            await asyncio.wait(set(self._windows))
+            _, hanging = await asyncio.wait(set(self._windows), timeout=_LAST_WINDOWS_S)
+            if hanging:
+                _log.warning("%d windows still run %g s after the grace", len(hanging), _LAST_WINDOWS_S)
         self._pool.shutdown(wait=False)
 
-    def _refuse(self, work: _Work) -> None:
-        self._drop(work)
-        _settle(work, ServiceClosedError())
-
-
-def _settle(work: _Work, error: SoonerError) -> None:
-    if not work.future.done():  # its waiter may be gone
-        work.future.set_exception(error)
+    def _refuse_all(self) -> None:
+        for work in list(self._works.values()):
+            self._fail(work, ServiceClosedError())

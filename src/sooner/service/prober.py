@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sooner.audio.mel import LogMel
 from sooner.audio.probe import Audio, Probe
+from sooner.audio.voice import VoiceDetector
 from sooner.errors import ServiceClosedError
 from sooner.service.threads import run_to_its_end
 
@@ -25,12 +26,24 @@ class Prober:
     Args:
         max_audio_s: longest audio to accept, seconds.
         log_mel: front end whose peak to measure; see ``Engine.log_mel``.
+        voice: what finds voices; see ``Engine.voice``.
+        max_decoded_bytes: samples to unpack at most of one upload, in bytes; ``None`` for no limit.
         num_threads: slices decoded at once.
     """
 
-    def __init__(self, *, max_audio_s: float, log_mel: LogMel | None, num_threads: int = 2) -> None:
+    def __init__(
+        self,
+        *,
+        max_audio_s: float,
+        log_mel: LogMel | None,
+        voice: VoiceDetector | None = None,
+        max_decoded_bytes: int | None = None,
+        num_threads: int = 2,
+    ) -> None:
         self._max_audio_s = max_audio_s
         self._log_mel = log_mel
+        self._voice = voice
+        self._max_decoded_bytes = max_decoded_bytes
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="sooner-probe")
         self._refusing = False
         self._turns = asyncio.Semaphore(num_threads)  # first in, first out: round robin by slices
@@ -39,10 +52,16 @@ class Prober:
         """Decode an upload once and return what is known of it.
 
         Raises:
-            UnreadableAudioError, AudioTooLongError: see ``Probe.step``.
+            UnreadableAudioError, DecodedTooLargeError, AudioTooLongError: see ``Probe.step``.
             ServiceClosedError: ``refuse`` was called.
         """
-        probe = Probe(path, max_audio_s=self._max_audio_s, log_mel=self._log_mel)
+        probe = Probe(
+            path,
+            max_audio_s=self._max_audio_s,
+            log_mel=self._log_mel,
+            voice=self._voice,
+            max_decoded_bytes=self._max_decoded_bytes,
+        )
         try:
             while True:
                 async with self._turns:
