@@ -7,7 +7,7 @@ VLLM_BIN := $(VLLM)/bin
 VLLM_ENV := VLLM_CPU_KVCACHE_SPACE=2 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 ARGS ?=
 
-.PHONY: install serve test demo lint bench bench-mixed paper policies constraints install-vllm test-vllm bench-vllm constraints-vllm clean
+.PHONY: install serve test demo lint bench bench-mixed bench-soak paper policies constraints install-vllm test-vllm bench-vllm constraints-vllm clean
 
 # $(call make-venv,FOLDER)
 define make-venv
@@ -49,6 +49,11 @@ bench: install
 # hour, in which the machine should do nothing else.
 bench-mixed: install
 	$(BIN)/python benchmarks/bench_mixed.py
+
+# Everything at once against the real server: overload, hostile files, clients that leave, engines that die. A quarter
+# of an hour, in which the machine should do nothing else.
+bench-soak: install
+	$(BIN)/python benchmarks/bench_soak.py
 
 # The paper's evaluation, simulated, beside its own figures: benchmarks/paper/. Two minutes.
 paper: install
