@@ -140,11 +140,32 @@ def assert_in_source(name: str) -> None:
         assert re.search(rf"(class|def) {defined}\b", path.read_text()), name
 
 
-def test_files_in_the_documents_exist() -> None:
-    for document in ("README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))):
-        text = (ROOT / document).read_text()
-        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
-            assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
+def documents() -> list[Path]:
+    folders = ("docs", "benchmarks", "src", "tests", "tools")
+    return sorted([*ROOT.glob("*.md"), *(path for folder in folders for path in (ROOT / folder).rglob("*.md"))])
+
+
+def without_code(path: Path) -> str:
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(path: Path) -> set[str]:
+    """What GitHub makes of the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", without_code(path), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_no_link_in_a_document_is_dead() -> None:
+    links = [
+        (path, *link)
+        for path in documents()
+        for link in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", without_code(path))
+    ]
+    assert len(links) > 100
+    for path, file, anchor in links:
+        target = path.parent / file if file else path
+        assert target.exists(), f"{path.relative_to(ROOT)}: {file}"
+        assert not anchor or anchor in anchors(target), f"{path.relative_to(ROOT)}: {file}#{anchor}"
 
 
 def test_the_readme_clips_are_where_it_says() -> None:

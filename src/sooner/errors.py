@@ -235,7 +235,16 @@ class EngineError(SoonerError):
 
 
 class EngineLostError(EngineError):
-    """The engine hangs or died; it is replaced, and what it was doing has to be begun anew."""
+    """The engine hangs or died; it is replaced, and what it was doing has to be begun anew.
+
+    Attributes:
+        is_cause: whether it was lost because of this window. True where that took too long; false where another
+            one did, or the engine was lost before this one began; ``None`` where it died and nobody knows why.
+    """
+
+    def __init__(self, message: str, *, is_cause: bool | None = None) -> None:
+        super().__init__(message)
+        self.is_cause = is_cause
 
 
 class ConfigurationError(SoonerError):

@@ -320,6 +320,58 @@ def make_mp4_bomb(path: Path, *, num_samples: int = 50_000_000, table: str = "si
     return path
 
 
+STBL = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+"""Where the tables of an MP4's track are."""
+
+
+def box(name: bytes, content: bytes = b"") -> bytes:
+    """A box of an MP4."""
+    return struct.pack(">I4s", 8 + len(content), name) + content
+
+
+def into_mp4(content: bytes, added: bytes, *, where: tuple[bytes, ...] = STBL) -> bytes:
+    """An MP4, whose index comes last, with ``added`` at the end of the first box at this path."""
+    result, begin, end, sizes = bytearray(content), 0, len(content), []
+    for name in where:
+        at = begin
+        while result[at + 4 : at + 8] != name:
+            at += int.from_bytes(result[at : at + 4], "big")
+        sizes.append(at)
+        begin, end = at + 8, at + int.from_bytes(result[at : at + 4], "big")
+    result[end:end] = added
+    for at in sizes:
+        struct.pack_into(">I", result, at, int.from_bytes(result[at : at + 4], "big") + len(added))
+    return bytes(result)
+
+
+def make_adts_noise(path: Path, *, num_packets: int, first: bytes = b"") -> Path:
+    """AAC's packets of eleven bytes each, of which not one decodes, behind ``first``."""
+    size = 11
+    header = (0xFFF1 << 40 | 1 << 38 | 8 << 34 | 1 << 30 | size << 13 | 0x7FF << 2).to_bytes(7, "big")
+    path.write_bytes(first + (header + b"\xff" * (size - 7)) * num_packets)
+    return path
+
+
+def make_ogg_of_many_channels(path: Path, samples: np.ndarray, *, channels: int) -> Path:
+    """Opus in Ogg with any number of channels, which FFmpeg decodes each apart."""
+    layout = f"{channels} channels"
+    rate_hz = 48_000
+    resampled = np.repeat(samples.astype(np.float32), rate_hz // RATE_HZ)
+    packed = np.repeat(resampled, channels)[np.newaxis, :]
+    source = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout)
+    source.sample_rate = rate_hz
+    cutter = av.AudioResampler(format="flt", layout=layout, rate=rate_hz, frame_size=960)
+    with av.open(str(path), "w", format="ogg") as out:
+        stream = out.add_stream("libopus", rate=rate_hz, options={"mapping_family": "255"})
+        stream.codec_context.layout = layout
+        stream.codec_context.format = "flt"
+        for frame in [*cutter.resample(source), *cutter.resample(None)]:
+            frame.pts = None
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    return path
+
+
 def _utf8(number: int) -> bytes:
     return chr(number).encode("utf-8", "surrogatepass")
 

@@ -100,7 +100,7 @@ def test_a_run_is_written_line_by_line_and_completed(url: str, tmp_path: Path) -
 
     (failure,) = run.failures
     assert (failure.id, failure.error) == ("1", "HTTP 500")
-    assert "too long for me" in failure.message
+    assert "the engine failed on this recording" in failure.message
     assert 0.05 <= failure.arrival_s <= failure.failed_s
 
     notes = run.header.notes

@@ -185,29 +185,31 @@ class NaiveGroups:
             if not self.is_ahead(key):
                 self.got_ahead[key] = len(self.got_ahead) + 1 + max(self.got_ahead.values(), default=0)
             self.finish_s[key] += ticket.next_service_s
+        got_ahead = self.is_ahead(key)
         self.virtual_s[key[1]] += ticket.next_service_s / num_clients
-        return self.gone(key, ticket)
+        return self.gone(key, ticket, got_ahead=got_ahead)
 
     def remove(self, victim: Ticket) -> Ticket:
         key = (victim.client, victim.priority)
         if self.bids.get(key) == victim.id:
             self.end_turn(key)
-        return self.gone(key, self.lines[key].remove(victim.id))
+        return self.gone(key, self.lines[key].remove(victim.id), got_ahead=self.is_ahead(key))
 
-    def gone(self, key: Key, ticket: Ticket) -> Ticket:
+    def gone(self, key: Key, ticket: Ticket, *, got_ahead: bool) -> Ticket:
         self.looked_at_s = None
         clients = self.clients(key[1])
+        if not clients:
+            self.virtual_s[key[1]] = 0.0
+            self.finish_s = defaultdict(float, {k: v for k, v in self.finish_s.items() if k[1] != key[1]})
         if len(clients) == 1:
             (lone,) = clients
             if lone in self.bids:
                 self.end_turn(lone)
             self.virtual_s[key[1]] = self.finish_s[lone] = max(self.virtual_s[key[1]], self.finish_s[lone])
         while len(clients) > 1:
-            for one in sorted(
-                set(clients) - {key}, key=lambda one: (self.finish_s[one], self.got_ahead.get(one, 0))
-            ):
+            by_tag = sorted(clients, key=lambda one: (self.finish_s[one], self.got_ahead.get(one, 0)))
+            for one in sorted(by_tag, key=lambda one: one == key and not got_ahead):
                 self.give_turn(one, self.latest_s)
-            self.give_turn(key, self.latest_s)
             if any(one in self.bids for one in clients):
                 break
             ahead_s = [one_s for one, one_s in self.finish_s.items() if one[1] == key[1] and self.is_ahead(one)]
@@ -372,6 +374,22 @@ def test_a_flood_of_one_client_does_not_hold_up_another(make: Callable[[], Ready
     assert serve(queue, count=50, now_s=0.0, each_s=each_s) == ["flood"] * 50
     queue.push(ticket(1000, client="other", arrival_s=50 * each_s))
     assert "other" in serve(queue, count=3, now_s=50 * each_s, each_s=each_s)
+    queue.check()
+
+
+def test_nobody_is_in_debt_where_nobody_waited() -> None:
+    """Files are taken out of turn, as overdue ones are; what that cost their client does not outlast the work."""
+    queue = GroupedQueue(sjf)
+    for n in range(20):
+        queue.push(ticket(n, client="late", size_s=4.0))
+    queue.push(ticket(20, client="other", size_s=4.0))
+    for n in range(20):
+        queue.take(f"job{n}", 0.0)
+    assert queue.pop(0.0).client == "other"
+    for n in range(30, 40):
+        queue.push(ticket(n, client="other", arrival_s=1.0, size_s=4.0))
+    queue.push(ticket(40, client="late", arrival_s=1.0, size_s=1.0))
+    assert queue.pop(1.0).client == "late"
     queue.check()
 
 

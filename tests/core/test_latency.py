@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,6 +35,11 @@ def test_summary() -> None:
     assert (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s) == (51, 91, 96, 100)
     assert (summary.max_s, summary.mean_s) == (101, 51)
     assert (summary.mean_slowdown, summary.max_slowdown) == (25.5, 50.5)
+
+
+def test_what_is_to_be_transcribed_is_the_speech_where_that_was_measured() -> None:
+    whole = record(300.0, 1.0)
+    assert [replace(whole, speech_s=speech_s).spoken_s for speech_s in (None, 11.0, 0.0)] == [300.0, 11.0, 0.0]
 
 
 def test_buckets() -> None:

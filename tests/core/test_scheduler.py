@@ -282,6 +282,25 @@ def test_the_rest_of_a_job_keeps_its_place_and_is_never_refused() -> None:
     s.check()
 
 
+@pytest.mark.parametrize("preempt", [True, False])
+def test_a_job_that_is_begun_anew_has_all_of_it_to_go(preempt: bool) -> None:
+    s = scheduler("sjf", preempt=preempt, num_workers=2)
+    whole_s = s.submit(job("waiting", audio_s=90.0)) and ESTIMATOR.estimate(90.0).size_s
+    s.submit(job("running", audio_s=90.0))
+    for _ in range(2):
+        s.next(0.0)
+    run_one_window(s, "waiting", left_s=30.0, now_s=1.0)
+    s.begin_anew("waiting", now_s=1.0)
+    assert s.backlog_s == pytest.approx(whole_s / 2)
+    s.begin_anew("running", now_s=1.0)
+    s.check()
+    assert (s.num_waiting, s.backlog_s) == (2, pytest.approx(whole_s))
+    assert [s.next(1.0).id for _ in range(2)] == ["waiting", "running"]
+    assert s.finish("running", now_s=3.0) == 3.0  # what was lost was served
+    with pytest.raises(UnknownJobError, match="waiting or running"):
+        s.begin_anew("running", now_s=3.0)
+
+
 class LifeOfJobs(RuleBasedStateMachine):
     """Random drivers with several workers: nothing is lost, doubled or served out of order."""
 
@@ -305,6 +324,7 @@ class LifeOfJobs(RuleBasedStateMachine):
         self.max_waiting = max_waiting
         self.now_s = 0.0
         self.left_s: dict[str, float] = {}
+        self.audio_s: dict[str, float] = {}
         self.running: set[str] = set()
         self.submitted = 0
 
@@ -322,7 +342,7 @@ class LifeOfJobs(RuleBasedStateMachine):
             return
         self.submitted += 1
         self.scheduler.submit(new)
-        self.left_s[new.id] = audio_s
+        self.left_s[new.id] = self.audio_s[new.id] = audio_s
 
     @rule(seconds=st.integers(1, 640).map(lambda n: n / 64))
     def let_time_pass(self, seconds: float) -> None:
@@ -358,6 +378,14 @@ class LifeOfJobs(RuleBasedStateMachine):
         job_id = data.draw(st.sampled_from(sorted(self.left_s)))
         assert self.scheduler.cancel(job_id)
         del self.left_s[job_id]
+        self.running.discard(job_id)
+
+    @precondition(lambda self: self.left_s)
+    @rule(data=st.data())
+    def begin_anew(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.left_s)))
+        self.scheduler.begin_anew(job_id, now_s=self.now_s)
+        self.left_s[job_id] = self.audio_s[job_id]
         self.running.discard(job_id)
 
     @rule(policy=st.sampled_from(NAMES))

@@ -75,6 +75,24 @@ def test_from_twice_its_time_on_what_remains_is_scaled(slower: float, factor: fl
     assert remaining_s(s, "file", now_s) == pytest.approx(2 * WINDOW_S * factor)
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_what_was_lost_does_not_count_as_having_taken_long(is_running: bool) -> None:
+    s = scheduler("sjf")
+    s.submit(job("file", audio_s=3000.0))
+    s.next(0.0)
+    if not is_running:
+        s.yield_back("file", remaining=ESTIMATOR.estimate(30.0), now_s=99 * WINDOW_S)
+    s.begin_anew("file", now_s=99 * WINDOW_S)
+    for number in range(2):
+        s.next(100.0 + number)
+        rest = ESTIMATOR.estimate(3000.0 - 30.0 * (number + 1))
+        s.yield_back("file", remaining=rest, now_s=100.0 + number + WINDOW_S)
+        assert remaining_s(s, "file", 100.0 + number) == pytest.approx(rest.size_s)
+    s.next(200.0)
+    s.yield_back("file", remaining=ESTIMATOR.estimate(2910.0), now_s=200.0 + 7 * WINDOW_S)
+    assert remaining_s(s, "file", 300.0) == pytest.approx(3 * 97 * WINDOW_S)
+
+
 def test_a_job_that_outruns_its_size_loses_its_place() -> None:
     """Two files of one size; by what was predicted the first would keep its place, having less to go."""
     s = scheduler("sjf")

@@ -14,8 +14,10 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 import psutil
 import pytest
@@ -126,11 +128,13 @@ def test_a_process_that_dies_fails_what_runs_and_is_replaced(engine: IsolatedEng
         running = [under_way.begin(engine), under_way.begin(engine)]
         os.kill(pid, number)
         for window in running:
-            with pytest.raises(EngineLostError, match=f"its process died of signal {number:d}"):
+            with pytest.raises(EngineLostError, match=f"its process died of signal {number:d}") as lost:
                 window.result(LIMIT_S)
+            assert lost.value.is_cause is None
     for _ in range(2):
-        with pytest.raises(EngineLostError, match="send the request again"):
+        with pytest.raises(EngineLostError, match="send the request again") as lost:
             between.step()
+        assert lost.value.is_cause is False
     between.close()
     assert not_begun.step().position_s == 30.0  # in the next process
     assert engine.ready
@@ -153,14 +157,92 @@ def test_a_window_that_never_ends_is_ended() -> None:
     between.step()
     pid = engine.pid
     with windows() as under_way:
-        hanging = under_way.begin(engine)
-        with pytest.raises(EngineLostError, match="a window took more than 2 s"):
-            hanging.result(LIMIT_S)
+        hanging = [under_way.begin(engine), under_way.begin(engine)]
+        errors = [window.exception(LIMIT_S) for window in hanging]
+    assert all("a window took more than 2 s" in str(error) for error in errors)
+    assert sorted(error.is_cause for error in errors if isinstance(error, EngineLostError)) == [False, True]
     with pytest.raises(EngineLostError):
         between.step()
     engine.close()
     assert pid is not None
     assert not psutil.pid_exists(pid)
+
+
+def test_a_process_that_does_not_read_blocks_nobody() -> None:
+    engine = IsolatedEngine(make_scripted, num_workers=2, window_limit_s=1.0)
+    between = begin(engine)
+    between.step()
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGSTOP)
+    job = Job(id="go", arrival_s=0.0, audio_s=60.0, estimate=Estimator().estimate(60.0))
+    large = [engine.start(job, SIXTY_S, DecodingOptions(prompt="x" * 4_000_000)) for _ in range(2)]
+    with ThreadPoolExecutor(3) as pool:
+        steps = [pool.submit(decoding.step) for decoding in large]  # more than the pipe holds
+        pool.submit(between.close).result(LIMIT_S)
+        errors = [step.exception(LIMIT_S) for step in steps]
+    assert all("a window took more than 1 s" in str(error) for error in errors)
+    engine.close()
+
+
+def test_a_window_that_ends_at_the_last_moment_is_no_hang(engine: IsolatedEngine) -> None:
+    begin(engine).step()
+    pid = engine.pid
+    engine._child.kill("a window took too long", cause=-1)  # of which no step is pending
+    assert begin(engine).step().position_s == 30.0
+    assert engine.pid == pid
+
+
+class Unreadable:
+    """Travels to the process, and cannot travel back."""
+
+    def __init__(self, sender_pid: int) -> None:
+        self.sender_pid = sender_pid
+
+    def __reduce__(self) -> tuple[Callable[[int], Unreadable], tuple[int]]:
+        return read_elsewhere, (self.sender_pid,)
+
+
+def read_elsewhere(sender_pid: int) -> Unreadable:
+    if os.getpid() == sender_pid:
+        raise MemoryError("no room for it")
+    return Unreadable(sender_pid)
+
+
+def test_a_reply_that_cannot_be_read_is_a_loss(engine: IsolatedEngine) -> None:
+    job = Job(id="go", arrival_s=0.0, audio_s=60.0, estimate=Estimator().estimate(60.0))
+    job = replace(job, language=Unreadable(os.getpid()))  # type: ignore[arg-type]
+    begin(engine).step()
+    with pytest.raises(EngineLostError, match=r"cannot be read.*no room for it"):
+        engine.start(job, SIXTY_S, DecodingOptions()).step()
+    assert begin(engine).step().position_s == 30.0
+
+
+def test_what_cannot_be_sent_is_a_loss(engine: IsolatedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(engine).step()
+    monkeypatch.setattr(engine._child._connection, "send_bytes", lack_memory)
+    with pytest.raises(EngineLostError, match=r"nothing can be sent to it.*no memory"):
+        begin(engine).step()
+    assert begin(engine).step().position_s == 30.0
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    engine: IsolatedEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_child, failures = isolated._Child, [lack_memory]
+
+    def make_or_fail(*args: Any) -> isolated._Child:
+        return (failures.pop() if failures else make_child)(*args)
+
+    begin(engine).step()
+    monkeypatch.setattr(isolated, "_Child", make_or_fail)
+    with pytest.raises(EngineLostError):
+        begin(engine, "exit:1").step()
+    assert begin(engine).step().position_s == 30.0
+    assert "no process can be started: no memory" in caplog.text
+
+
+def lack_memory(*_args: object) -> NoReturn:
+    raise MemoryError("no memory")
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,36 @@ def test_kappa_is_all_tokens_over_all_seconds_and_rare_languages_keep_it() -> No
     assert german.r_squared > 0.8
 
 
+def with_silence(record: LatencyRecord, number: int) -> LatencyRecord:
+    """The same speech, in a recording that is two or three times as long."""
+    return replace(record, audio_s=record.audio_s * (2 + number % 2), speech_s=record.audio_s)
+
+
+def test_half_silent_records_tell_the_kappa_of_speech() -> None:
+    """And the costs, and how far a window carries; without the seconds of speech, κ is diluted."""
+    records = requests(200)
+    silent = replace(records[0], speech_s=0.0, service_s=0.0, num_windows=0, num_tokens=0)
+    mixed = [with_silence(r, n) if n % 2 else r for n, r in enumerate(records)]
+    whole, fit = fit_workers(records), fit_workers([*mixed, silent])
+    assert fit.num_requests == 200
+    assert fit.kappa.kappa.value == pytest.approx(whole.kappa.kappa.value)
+    assert near(fit.kappa.kappa, KAPPA, 0.05)
+    assert fit.kappa_by_language["en"].kappa.value == pytest.approx(whole.kappa.kappa.value)
+    assert near(fit.encode_s, ENCODE_S, 0.05)
+    assert near(fit.token_s, TOKEN_S, 0.05)
+    assert fit.window_s is not None
+    assert whole.window_s is not None
+    assert fit.window_s.value == pytest.approx(whole.window_s.value)
+    assert fit.accuracy_by_length.median_error == pytest.approx(whole.accuracy_by_length.median_error, abs=0.01)
+    diluted = fit_workers([replace(r, speech_s=None) for r in mixed])
+    assert diluted.kappa.kappa.value < 0.75 * KAPPA
+
+
+def test_recordings_of_one_length_are_told_apart_by_their_speech() -> None:
+    cut = [replace(r, audio_s=600.0, speech_s=r.audio_s) for r in requests(60)]
+    assert fit_workers(cut).num_recordings == 30
+
+
 def test_kappa_of_one_length_has_no_correlation() -> None:
     kappa = fit_kappa([Spoken(audio_s=10.0, num_tokens=30)] * MIN_REQUESTS)
     assert kappa.kappa.value == 3.0

@@ -68,6 +68,16 @@ def test_what_is_not_known_is_not_written(tmp_path: Path) -> None:
     }
 
 
+def test_speech_is_kept_and_files_without_it_are_read(tmp_path: Path) -> None:
+    records = (request(0, audio_s=300.0, speech_s=11.25), request(1, speech_s=0.0), request(2))
+    path = tmp_path / "runs.jsonl"
+    write_runs(path, [Run(header=header(), records=records)])
+    assert ["speech_s" in line for line in path.read_text().splitlines()] == [False, True, True, False]
+    assert read_runs([path])[0].records == records
+    with pytest.raises(RunFileError, match="speech_s must be a finite number of at least 0, not '-1'"):
+        read_runs([file_of(tmp_path, HEADER, REQUEST | {"speech_s": -1})])
+
+
 def test_a_run_that_is_broken_off_keeps_what_it_had(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     with RunWriter(path) as writer:

@@ -23,6 +23,8 @@ from sooner.server.background import BackgroundServer
 from sooner.server.options import ServeOptions
 from sooner.service.clock import ManualClock
 
+from .until import until
+
 
 class Gate:
     """Lets the windows of a fake engine begin, and end when the test says so.
@@ -71,8 +73,13 @@ class Running:
             "/v1/audio/transcriptions", data=data, files={"file": (path.name, path.read_bytes())}
         )
 
-    def send(self, path: Path) -> socket.socket:
-        """Send a recording and wait for no answer; whoever closes the connection is a client that leaves."""
+    def send(self, path: Path, *, behind: bytes = b"") -> socket.socket:
+        """Send a recording and wait for no answer; whoever closes the connection is a client that leaves.
+
+        Args:
+            path: the recording.
+            behind: what is sent behind the request.
+        """
         host, port = self.background.server.address
         body = (
             b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n'
@@ -85,6 +92,7 @@ class Running:
             f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
             "Content-Type: multipart/form-data; boundary=b\r\n\r\n".encode()
             + body
+            + behind
         )
         return connection
 
@@ -122,7 +130,10 @@ Serve = Callable[..., Running]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts a server; every one started is stopped at the end, and must have left its spool folder empty."""
+    """Starts a server; every one started is stopped at the end.
+
+    Before that its requests must have left nothing on disk, and after it neither must the server.
+    """
     with ExitStack() as stack:
 
         def start(
@@ -141,7 +152,13 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             serve_options = ServeOptions(port=0, spool_dir=spool, **options)
             app = make_app(serve_options, engine=engine, num_workers=num_workers, clock=clock)
             background = stack.enter_context(BackgroundServer(app, serve_options))
-            stack.callback(gate.open)
+
+            def no_upload_is_left() -> None:
+                gate.open()
+                until(lambda: app.state.service.requests.num_open, lambda number: number == 0)
+                assert list(spool.glob("sooner-spool-*/*")) == [], "uploads outlive their requests"
+
+            stack.callback(no_upload_is_left)
             client = stack.enter_context(
                 httpx.Client(base_url=background.url, timeout=60, limits=httpx.Limits(max_connections=None))
             )
@@ -149,4 +166,4 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
         yield start
     left = list((tmp_path / "spool").rglob("*")) if (tmp_path / "spool").exists() else []
-    assert left == [], "uploads were left on disk"
+    assert left == [], "the server left its folder on disk"

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sooner.server.upload import Upload, _FormWriter
 from sooner.workload.recordings import clip_named
 
 from .conftest import Running, Serve
@@ -136,12 +137,14 @@ def test_models_and_health(serve: Serve) -> None:
             "invalid_parameter",
         ),
         ({"include[]": "logprobs"}, 400, "include", "invalid_parameter"),
+        ({"include": "logprobs"}, 400, "include", "invalid_parameter"),
         ({"priority": "urgent"}, 400, "priority", "invalid_parameter"),
         ({"deadline_s": "soon"}, 400, "deadline_s", "invalid_parameter"),
         ({"deadline_s": "0"}, 400, "deadline_s", "invalid_parameter"),
         ({"deadline_s": "inf"}, 400, "deadline_s", "invalid_parameter"),
         ({"deadline_s": "nan"}, 400, "deadline_s", "invalid_parameter"),
         ({"prompt": "x" * 70_000}, 400, "prompt", "invalid_parameter"),
+        ({"language": "x" * 40_000, "prompt": "x" * 40_000}, 400, "prompt", "invalid_parameter"),
     ],
 )
 def test_bad_parameters(serve: Serve, fields: dict[str, str], status: int, param: str, code: str) -> None:
@@ -171,7 +174,18 @@ def test_bad_headers(serve: Serve, header: str, value: str, status: int, param: 
 
 
 def test_fields_that_change_nothing_are_ignored(serve: Serve) -> None:
-    assert serve().post(CLIP, user="someone", chunking_strategy="auto").status_code == 200
+    assert serve().post(CLIP, user="someone", chunking_strategy="x" * 70_000).status_code == 200
+
+
+def test_of_fields_that_change_nothing_nothing_is_kept(tmp_path: Path) -> None:
+    upload = Upload(tmp_path)
+    form = _FormWriter("b", upload)
+    for number in range(60):
+        form.write(b'--b\r\nContent-Disposition: form-data; name="f%d"\r\n\r\n' % number + bytes(60_000) + b"\r\n")
+    form.write(b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n--b--\r\n')
+    form.finish()
+    assert upload.fields == {"model": "whisper-1"}
+    assert form._text == b"whisper-1"
 
 
 def test_no_file(serve: Serve) -> None:
@@ -200,6 +214,7 @@ def test_not_a_form(serve: Serve) -> None:
         b"no boundary at all",
         b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nhalf a fi',
         b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n\xff\xfe\r\n--b--\r\n',
+        b'--b\r\nContent-Disposition: form-data; name="\xff"\r\n\r\n1\r\n--b--\r\n',
         b'--b\r\nContent-Disposition: form-data; name="m' + b"m" * 9000 + b'"\r\n\r\n\r\n--b--\r\n',
         b"".join(b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' for _ in range(200))
         + b"--b--\r\n",
@@ -209,14 +224,18 @@ def test_malformed_forms(serve: Serve, body: bytes) -> None:
     reply = raw_request(serve(), body, headers="Content-Type: multipart/form-data; boundary=b\r\n")
     assert reply.startswith(b"HTTP/1.1 400 ")
     assert b'"invalid_request_error"' in reply
+    assert b"Error(" not in reply, "it tells what the parser is made of"
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/nope", 404), ("GET", "/v1/audio/transcriptions", 405)]
+    ("method", "path", "status", "code"),
+    [("GET", "/nope", 404, "not_found"), ("GET", "/v1/audio/transcriptions", 405, "method_not_allowed")],
 )
-def test_framework_errors_have_the_same_shape(serve: Serve, method: str, path: str, status: int) -> None:
+def test_framework_errors_have_the_same_shape(
+    serve: Serve, method: str, path: str, status: int, code: str
+) -> None:
     response = serve().client.request(method, path)
-    assert response.status_code == status
+    assert (response.status_code, error_of(response)["code"]) == (status, code)
     assert str(error_of(response)["message"]).startswith(f"{method} {path}: ")
 
 

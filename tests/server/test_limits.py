@@ -205,18 +205,34 @@ def measure(
     audio_s: float,
     limit_s: float | None,
 ) -> None:
-    before_s = sum(
-        other.audio.audio_s
+    before = sum(
+        other.audio.num_samples
         for other, _ in others
         if other.caller == entry.caller and other.audio is not None and other.arrival_s is not None
     )
     audio = Audio(path=Path("x"), num_samples=round(audio_s * 16000))
-    if limit_s is None or before_s == 0 or before_s + audio.audio_s <= limit_s:
+    if limit_s is None or before == 0 or before + audio.num_samples <= limit_s * 16000:
         requests.measured(entry, audio)
     else:
         with pytest.raises(ClientLimitError, match="seconds of audio on their way") as caught:
             requests.measured(entry, audio)
         assert caught.value.retry_after_s == 7.0
+
+
+def test_what_has_ended_leaves_no_fraction_of_a_second_behind() -> None:
+    """In seconds as floats, 0.1 + 0.2 - 0.1 - 0.2 is 2.8e-17, and a lone upload would come second to it."""
+    requests = OpenRequests(
+        clock=ManualClock(),
+        on_end=lambda *_: None,
+        limits=ClientLimits(max_audio_s=60.0),
+        retry_after_s=lambda: 1.0,
+    )
+    with requests.open(CALLERS[0]) as lone:
+        with requests.open(CALLERS[0]) as first, requests.open(CALLERS[0]) as second:
+            requests.measured(first, Audio(path=Path("x"), num_samples=1600))
+            requests.measured(second, Audio(path=Path("x"), num_samples=3200))
+        requests.measured(lone, Audio(path=Path("x"), num_samples=600 * 16000))
+        requests.check()
 
 
 def test_who_is_told_of_the_end_also_hears_of_a_client_that_left() -> None:

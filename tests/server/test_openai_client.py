@@ -143,7 +143,7 @@ def test_a_stream_that_fails_raises(serve: Serve, silent_wav) -> None:
     with client_of(serve(FakeEngine(on_step)).url) as client:
         stream = client.audio.transcriptions.create(file=silent_wav(90.0), model="whisper-1", stream=True)
         assert next(stream).type == "transcript.text.delta"
-        with pytest.raises(openai.APIError, match="the model failed") as failed:
+        with pytest.raises(openai.APIError, match="the engine failed on this recording") as failed:
             next(stream)
     assert (failed.value.code, failed.value.type) == ("engine_failed", "server_error")
 

@@ -217,7 +217,7 @@ def test_an_engine_that_fails_in_the_midst(visitor: Visitor, serve: Serve, silen
 
     page = visitor.open(serve(FakeEngine(on_step)))
     page.choose_files("#choose", [silent_wav(40.0)])
-    waits_for_card(page, "the engine failed: no more")
+    waits_for_card(page, "the engine failed on this recording")
     waits_for_card(page, "window 0 of 2")
 
 

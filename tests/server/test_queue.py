@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +16,10 @@ import pytest
 
 from sooner.core.latency import LatencyRecord
 from sooner.engines.fake import FakeEngine
+from sooner.errors import RequestCancelledError
 from sooner.server import queue_view
 from sooner.server.recent import Recent
+from sooner.server.transcriptions import _unless
 from sooner.service.clock import ManualClock
 from sooner.workload.recordings import clip_named
 
@@ -173,6 +178,41 @@ def test_an_upload_on_its_way_is_cancelled(serve: Serve) -> None:
         cancel(server, "arriving")
         assert connection.recv(65536).startswith(b"HTTP/1.1 409 ")
         assert server.client.get("/v1/queue/arriving").status_code == 404
+
+
+def test_what_is_all_but_sent_cannot_be_cancelled(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is there, and its upload is being removed."""
+    removing, may_end = threading.Event(), threading.Event()
+
+    def remove(folder: Path, **_: object) -> None:
+        removing.set()
+        assert may_end.wait(30)
+        rmtree(folder)
+
+    rmtree = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    server = serve()
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(post, server, CLIP, "mine")
+        assert removing.wait(30)
+        refused = server.client.delete("/v1/queue/mine")
+        may_end.set()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "request_not_found")
+        assert reply.result().status_code == 200
+        monkeypatch.undo()
+
+
+def test_who_cancels_in_the_moment_of_the_text_is_told_the_truth() -> None:
+    async def text() -> str:
+        return "here"
+
+    async def meet() -> None:
+        cancelled = asyncio.Event()
+        cancelled.set()
+        await _unless(cancelled.wait(), RequestCancelledError, text())
+
+    with pytest.raises(RequestCancelledError):
+        asyncio.run(meet())
 
 
 def test_the_last_minutes(serve: Serve, silent_wav: Callable[[float], Path]) -> None:

@@ -6,21 +6,28 @@ import errno
 import logging
 import sys
 import threading
+import wave
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sooner import Job, __version__
+from sooner.audio.decode import Decoder
 from sooner.core.latency import LatencyRecord
 from sooner.engines.fake import FakeEngine
+from sooner.engines.whisper import WhisperEngine
 from sooner.errors import ConfigurationError, EngineError
 from sooner.evidence.run_file import Run, RunHeader, read_runs, write_runs
 from sooner.server import records
 from sooner.server.app import Server, make_app
 from sooner.server.options import ServeOptions
 from sooner.server.records import RecordLog
+from sooner.simulator.profile import load_profile
+from sooner.simulator.simulate import simulate
 from sooner.workload.recordings import clip_named
+from sooner.workload.trace import read_trace
 
 from .conftest import Running, Serve
 
@@ -74,6 +81,36 @@ def test_requests_are_recorded_as_they_end(
     (failure,) = run.failures
     assert (failure.audio_s, failure.error) == (pytest.approx(90.0), "EngineError")
     assert "too long for me" in failure.message
+
+
+def test_speech_is_recorded_and_played_again(
+    serve: Serve, whisper: WhisperEngine, tmp_path: Path, silent_wav: Callable[[float], Path]
+) -> None:
+    """Eleven seconds of speech in two minutes, and two minutes of nothing: what runs again is what ran."""
+    path, padded = tmp_path / "records.jsonl", tmp_path / "padded.wav"
+    rate_hz = 16_000
+    samples = np.zeros(120 * rate_hz, dtype=np.float32)
+    jfk = np.concatenate(list(Decoder(JFK).blocks()))
+    samples[60 * rate_hz : 60 * rate_hz + len(jfk)] = jfk
+    with wave.open(str(padded), "wb") as file:
+        file.setparams((1, 2, rate_hz, 0, "NONE", ""))
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+    server = serve(whisper, records=path)
+    assert "country" in server.post(padded).text
+    assert server.post(silent_wav(120.0)).json()["text"] == ""
+    stop(server)
+
+    (run,) = read_runs([path])
+    spoken, silent = run.records
+    assert (spoken.audio_s, spoken.speech_s) == (pytest.approx(120.0), pytest.approx(11.0, abs=1.0))
+    assert (silent.audio_s, silent.speech_s, silent.num_windows) == (pytest.approx(120.0), 0.0, 0)
+    played = simulate(load_profile("embedded-tiny"), read_trace(path), policy="hrrn").records
+    for one, again in zip(run.records, played, strict=True):
+        assert (again.speech_s, again.num_windows, again.num_tokens) == (
+            one.speech_s,
+            one.num_windows,
+            one.num_tokens,
+        )
 
 
 def test_clients_that_leave_are_failures(serve: Serve, tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sooner.engines.fake import FakeEngine
+from sooner.errors import ConfigurationError
+from sooner.server.app import make_app
+from sooner.server.options import ServeOptions
 from sooner.server.spool import Spool
 from sooner.workload.recordings import clip_named
 
@@ -122,6 +126,15 @@ def test_a_drive_without_locks_is_good_enough(
     assert spool.new_folder().is_dir()
     spool.close()
     assert [path.name for path in tmp_path.iterdir()] == ["sooner-spool-old"]  # who knows whose it is
+
+
+def test_a_place_for_it_that_is_none_is_said_in_a_line(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    options = ServeOptions(spool_dir=folder)
+    folder.rmdir()
+    with pytest.raises(ConfigurationError, match=r"^--spool-dir .*gone: [A-Z][^/]*$"):
+        make_app(options, engine=FakeEngine(), num_workers=1)
 
 
 @posix

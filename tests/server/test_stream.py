@@ -127,7 +127,7 @@ def test_an_error_after_the_first_text_is_an_event_and_is_noted(
         delta, error = events(response.iter_lines())
     assert delta["delta"] == "window 0 of 3"
     assert error["error"] == {
-        "message": "the model failed",
+        "message": "the engine failed on this recording; the server's log says more",
         "type": "server_error",
         "param": None,
         "code": "engine_failed",

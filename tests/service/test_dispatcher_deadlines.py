@@ -175,3 +175,18 @@ def test_deadlines_that_are_far_away_leave_nothing_behind() -> None:
         deadlines.discard(str(number))
         deadlines.check()
     assert deadlines.earliest_s == 1.0
+
+
+def test_the_time_of_an_upload_counts_where_the_server_says_so() -> None:
+    async def scenario() -> None:
+        async with stage("fcfs") as s:
+            s.clock.advance(100.0)
+            with pytest.raises(DeadlineError, match=r"within 5\.0 s") as refused:
+                await s.send("late", 3.0, allowed_s=5.0, allowed_from_s=95.5)
+            assert refused.value.deadline_s == 5.0
+            in_time = s.send("in time", 3.0, allowed_s=5.0, allowed_from_s=99.0)
+            await s.window_begins()
+            s.let_windows_end()
+            assert (await in_time).num_windows == 1
+
+    run(scenario)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
-from sooner.engines.base import Segment
+from sooner.engines.base import Segment, WindowResult
+from sooner.engines.fake import FakeDecoding, FakeEngine
 from sooner.errors import DeadlineError, EngineLostError
 from sooner.service import dispatcher
 from sooner.service.clock import MonotonicClock
 from sooner.service.dispatcher import Progress, Transcript
-from tests.service.stage import a_second_a_window, run, stage
+from tests.service.stage import Stage, a_second_a_window, run, stage
 
 LOST = EngineLostError("the engine died (exit code -11)")
+HANGS = EngineLostError("a window took too long", is_cause=True)
+INNOCENT = EngineLostError("a window took too long", is_cause=False)
 
 
 def test_a_job_whose_engine_was_lost_is_begun_anew() -> None:
@@ -235,6 +240,227 @@ def test_a_worker_that_waited_for_a_suspect_does_not_wait_for_an_event(monkeypat
     run(scenario)
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_for_a_hang_nobody_fails_but_the_job_whose_window_it_was(leaves: bool) -> None:
+    async def scenario() -> None:
+        async with stage("fcfs", num_workers=2) as s:
+            s.failures["poison"] = HANGS
+            s.failures_once["file"] = LOST  # suspected already
+            file = s.send("file", 90.0)
+            await s.window_begins()
+            await s.end_window()
+            poison = s.send("poison", 90.0)
+            await s.window_begins()
+            s.manual_clock.advance(10.0)
+            clip = s.send("clip", 3.0)
+            for number in range(2, 4):
+                await s.windows_begin(number - 1)
+                if leaves:
+                    poison.cancel()
+                    await asyncio.wait([poison])
+                s.failures_once["file"] = INNOCENT
+                await s.end_window("poison")
+                await s.end_window("file")
+                assert s.dispatcher.progress("file") == Progress(num_restarts=number)
+                if leaves:
+                    break
+                s.manual_clock.advance(10.0)
+                s.dispatcher._turn()
+            s.run_dry()
+            await asyncio.wait([poison])
+            assert poison.cancelled() if leaves else poison.exception() is HANGS
+            assert (await file).text == "window 0 of 3 window 1 of 3 window 2 of 3"
+            assert (await clip).num_restarts == 0
+
+    run(scenario)
+
+
+def test_who_was_not_alone_when_the_engine_died_has_some_more_tries() -> None:
+    async def scenario() -> None:
+        async with stage("fcfs", num_workers=2) as s:
+            s.failures["file"] = LOST
+            file, others = s.send("file", 90.0), []
+            await s.window_begins()
+            await s.end_window()
+            for number in range(1, 4):
+                assert await s.window_begins() == ("file", 0)
+                assert s.dispatcher.progress("file") == Progress(num_restarts=number)
+                s.manual_clock.advance(10.0)
+                others.append(s.send(f"other{number}", 3.0))
+                assert await s.window_begins() == (f"other{number}", 0)
+                await s.end_window("file")
+                await s.end_window(f"other{number}")
+            with pytest.raises(EngineLostError):
+                await file
+            assert [text.num_restarts for text in await asyncio.gather(*others)] == [0, 0, 0]
+
+    run(scenario)
+
+
+def test_a_suspect_beside_an_old_window_of_a_cancelled_job_was_not_alone() -> None:
+    async def scenario() -> None:
+        async with stage("fcfs", num_workers=2) as s:
+            s.failures["file"] = LOST
+            file, old = s.send("file", 90.0), s.send("old", 90.0)
+            await s.windows_begin(2)
+            await s.end_window("file")
+            old.cancel()
+            await asyncio.wait([old])
+            s.manual_clock.advance(10.0)
+            s.dispatcher._turn()
+            assert await s.window_begins() == ("file", 0)
+            await s.end_window("file")
+            assert s.dispatcher.progress("file") == Progress(num_restarts=2)
+            assert await s.window_begins() == ("file", 0)  # still beside it
+            s.let_windows_end(of="old")
+            await s.ended.get()
+            await s.end_window("file")
+            assert s.dispatcher.progress("file") == Progress(num_restarts=3)
+            await s.end_window("file")  # alone
+            with pytest.raises(EngineLostError):
+                await file
+
+    run(scenario)
+
+
+def test_a_suspect_is_alone_from_when_the_engine_is_ready() -> None:
+    async def scenario() -> None:
+        async with stage("fcfs", num_workers=2) as s:
+            s.failures_once["file"] = LOST
+            file = s.send("file", 90.0)
+            await s.window_begins()
+            s.engine.ready = False
+            await s.end_window()
+            await s.window_begins()
+            clips = []
+            for number, (seconds, is_ready) in enumerate([(60.0, False), (9.0, True)]):
+                s.manual_clock.advance(seconds)
+                s.engine.ready = is_ready
+                clips.append(s.send(f"clip{number}", 3.0))
+                await asyncio.sleep(0)
+                assert s.dispatcher.scheduler.num_waiting == number + 1
+            s.manual_clock.advance(1.0)
+            s.dispatcher._turn()
+            assert await s.window_begins() == ("clip0", 0)
+            s.run_dry()
+            await asyncio.gather(file, *clips)
+
+    run(scenario)
+
+
+def test_whether_the_engine_is_ready_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "_ALONE_S", 0.1)
+
+    async def scenario() -> None:
+        async with stage("fcfs", num_workers=2, clock=MonotonicClock()) as s:
+            s.failures_once["file"] = LOST
+            file = s.send("file", 90.0)
+            await s.window_begins()
+            s.engine.ready = False
+            await s.end_window()
+            await s.window_begins()
+            clip = s.send("clip", 3.0)
+            ready_s: list[float] = []
+
+            def be_ready() -> None:
+                s.engine.ready = True
+                ready_s.append(s.clock.now_s())
+
+            asyncio.get_running_loop().call_later(0.05, be_ready)
+            assert await s.window_begins() == ("clip", 0)
+            assert s.clock.now_s() - ready_s[0] >= 0.08  # the last look was some time before
+            s.run_dry()
+            await asyncio.gather(file, clip)
+
+    run(scenario)
+
+
+class SkipsSilence(FakeDecoding):
+    """Is at the first voice after a first try, of which it accepts nothing, as a real one is."""
+
+    tried = False
+
+    def step(self) -> WindowResult:
+        window = super().step()
+        if self.tried:
+            return window
+        self.tried, self._index = True, 0
+        return replace(window, segments=(), position_s=3.0, done=False)
+
+
+def test_a_suspect_is_past_the_place_when_a_window_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(engine: FakeEngine, *args: Any) -> SkipsSilence:
+        return SkipsSilence(*args, engine._on_step, 90)
+
+    monkeypatch.setattr(FakeEngine, "start", start)
+
+    async def scenario() -> None:
+        async with stage("fcfs", num_workers=2) as s:
+            s.failures_once["file"] = LOST
+            file = s.send("file", 90.0, speech=((3.0, 80.0),))
+            await s.window_begins()
+            await s.end_window()
+            await s.window_begins()
+            await s.end_window()  # a try that is not accepted
+            await s.window_begins()
+            clip = s.send("clip", 3.0)
+            await asyncio.sleep(0)
+            assert s.dispatcher.progress("file") == Progress(done_s=3.0, num_windows=1, num_restarts=1)
+            assert s.dispatcher.scheduler.num_waiting == 1
+            await s.end_window()
+            assert await s.windows_begin(2) == {("file", 1), ("clip", 0)}
+            s.run_dry()
+            await asyncio.gather(file, clip)
+
+    run(scenario)
+
+
+def test_who_waited_is_ranked_by_all_of_it_from_the_loss_on() -> None:
+    async def scenario() -> None:
+        async with stage("srpt", estimator=a_second_a_window()) as s:
+            meeting = s.send("meeting", 600.0)
+            for _ in range(17):
+                await s.window_begins()
+                await s.end_window()
+            await s.window_begins()
+            middle, clip = s.send("middle", 90.0), s.send("clip", 3.0)
+            await s.end_window()  # the meeting waits, with two windows to go
+            s.failures_once["clip"] = LOST
+            assert await s.window_begins() == ("clip", 0)
+            await s.end_window()
+            assert remaining_s(s) == {"clip": 1.0, "middle": 3.0, "meeting": 20.0}
+            for _ in range(5):
+                await s.window_begins()
+                await s.end_window()
+            assert s.log[-5:] == [("clip", 0), *[("middle", index) for index in range(3)], ("meeting", 0)]
+            assert remaining_s(s) == {"meeting": 19.0}  # what was lost did not take long
+            s.run_dry()
+            await asyncio.gather(meeting, middle, clip)
+
+    run(scenario)
+
+
+def test_who_hears_of_an_old_loss_begins_anew_and_nobody_else() -> None:
+    """Its reply was on its way when the engine died; then its decoding is of an engine that is gone."""
+
+    async def scenario() -> None:
+        async with stage("sjf", num_workers=2) as s:
+            late, other = s.send("late", 60.0), s.send("other", 120.0)
+            await s.windows_begin(2)
+            clip = s.send("clip", 3.0)
+            await s.end_window("other")  # and waits, with a part done
+            await s.window_begins()
+            s.failures_once["late"] = INNOCENT
+            await s.end_window("late")
+            assert s.dispatcher.progress("late") == Progress(num_restarts=1)
+            assert s.dispatcher.progress("other") == Progress(done_s=30.0, num_windows=1)
+            assert not s.dispatcher._suspects
+            s.run_dry()
+            assert [text.num_restarts for text in await asyncio.gather(late, other, clip)] == [1, 0, 0]
+
+    run(scenario)
+
+
 def test_costs_are_not_learnt_from_a_wait_for_a_new_engine() -> None:
     async def scenario() -> None:
         async with stage(estimator=a_second_a_window(learns=True)) as s:
@@ -323,6 +549,11 @@ def test_whatever_happens_everybody_hears_of_it_and_nothing_is_left() -> None:
             assert s.dispatcher._deadlines.earliest_s is None
 
     run(scenario)
+
+
+def remaining_s(s: Stage) -> dict[str, float]:
+    """What the scheduler takes it that waiting and running jobs have to go, in its order."""
+    return {row.job.id: row.remaining_s for row in s.dispatcher.scheduler.forecast(s.clock.now_s())}
 
 
 def note_text(heard: list[str], segments: Sequence[Segment]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from sooner.simulator.profile import WorkersProfile
+from sooner.simulator.bounds import lower_bounds
+from sooner.simulator.profile import WorkersProfile, load_profile
 from sooner.simulator.simulate import capacity_per_s, simulate
 from sooner.simulator.workers import works_of
 from sooner.workload.trace import TraceRequest
@@ -131,3 +133,56 @@ def test_a_full_queue_refuses_with_the_servers_error() -> None:
     run = simulate(profile(), [request(0.0, 5.0) for _ in range(6)], policy="fcfs", max_queue=3)
     assert len(run.records) == 4  # one runs, three wait
     assert [failure.error for failure in run.failures] == ["QueueFullError"] * 2
+
+
+def spoken(
+    arrival_s: float, audio_s: float, speech_s: float | None, num_tokens: int | None = None
+) -> TraceRequest:
+    return TraceRequest(arrival_s=arrival_s, audio_s=audio_s, speech_s=speech_s, num_tokens=num_tokens)
+
+
+def test_silence_is_skipped_as_in_the_server() -> None:
+    """Three files of 300 s with 11 s of speech and three clips, which the server served in 0.8 to 1.1 s each."""
+    trace = [spoken(0.1 * n, 300.0, 11.0, 28) for n in range(3)] + [spoken(0.3, 11.0, 11.0, 28)] * 3
+    engine = load_profile("embedded-tiny")
+    records = simulate(engine, trace, policy="hrrn").records
+    assert all(0.4 < (record.service_s or 0.0) < 1.1 for record in records)
+    assert max(record.e2e_s for record in records) < 3 * 1.1
+    assert [(record.audio_s, record.speech_s, record.num_windows) for record in records[2:4]] == [
+        (300.0, 11.0, 1),
+        (11.0, 11.0, 1),
+    ]
+    whole = simulate(engine, [replace(one, speech_s=None) for one in trace], policy="hrrn").records
+    assert max(record.e2e_s for record in whole) > 5 * max(record.e2e_s for record in records)
+
+
+def test_sizes_windows_and_what_remains_are_those_of_the_speech() -> None:
+    whole, pauses = (spoken(0.0, audio_s, speech_s) for audio_s, speech_s in ((90.0, None), (900.0, 90.0)))
+    engine = profile(context_s=0.5, window_s=25.0, spread=0.2)
+    (of_whole,), (of_pauses,) = (list(works_of([one], engine, seed=1)) for one in (whole, pauses))
+    assert of_pauses.job == replace(of_whole.job, audio_s=900.0, speech_s=90.0)
+    assert (of_pauses.windows_s, of_pauses.remaining) == (of_whole.windows_s, of_whole.remaining)
+    assert capacity_per_s(engine, [pauses]) == capacity_per_s(engine, [whole])
+
+
+def test_a_recording_without_speech_takes_no_worker() -> None:
+    """Two clips of 1.5 s on one worker; the silent one comes while the first runs and the second waits."""
+    trace = [request(0.0, 5.0), request(0.1, 5.0), spoken(0.2, 300.0, 0.0, 900)]
+    engine = profile()
+    first, second, silent = simulate(engine, trace, policy="fcfs", max_queue=1).records
+    assert (first.finished_s, second.finished_s, silent.finished_s) == (1.5, 3.0, 0.2)
+    assert (silent.num_windows, silent.num_tokens, silent.service_s, silent.wait_s) == (0, 0, 0.0, 0.0)
+    assert (silent.first_text_s, silent.speech_s) == (None, 0.0)
+    assert capacity_per_s(engine, trace) == pytest.approx(3 / 3.0)  # three requests, two of which take 1.5 s
+    assert capacity_per_s(engine, trace[2:]) == math.inf
+    bounds = lower_bounds(engine, trace, percents=[0, 50, 100])
+    assert (bounds.percentiles_s[0], bounds.percentiles_s[50]) == (0.0, pytest.approx(1.5))
+
+
+def test_an_engine_that_batches_skips_nothing() -> None:
+    engine = load_profile("a100-large-v3")
+    trace = [spoken(0.0, 300.0, speech_s) for speech_s in (None, 11.0, 0.0)]
+    whole, *others = (simulate(engine, [one], policy="fcfs").records[0] for one in trace)
+    assert whole.num_windows == 10
+    assert [replace(one, speech_s=None) for one in others] == [whole] * 2
+    assert len({capacity_per_s(engine, [one]) for one in trace}) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,6 +20,7 @@ SUFFIXES = ("jsonl", "csv", "tsv")
 FULL = TraceRequest(
     arrival_s=0.25,
     audio_s=4.5,
+    speech_s=3.25,
     num_tokens=13,
     language="en",
     path=Path("/recordings/a b.flac"),
@@ -51,6 +53,7 @@ requests = st.builds(
     TraceRequest,
     arrival_s=st.floats(0, 1e9),
     audio_s=st.floats(0, MAX_AUDIO_S, exclude_min=True),
+    speech_s=st.none() | st.just(0.0),
     num_tokens=st.none() | st.integers(0, 10**6),
     language=texts,
     path=st.none() | st.just(Path("/recordings/ä b.flac")),
@@ -98,6 +101,23 @@ def test_a_run_file_is_a_trace_of_what_was_sent(tmp_path: Path) -> None:
         TraceRequest(arrival_s=0.0, audio_s=9.0),
         TraceRequest(arrival_s=0.5, audio_s=4.0, num_tokens=12),
     ]
+
+
+def test_speech_comes_from_run_files_and_logs(tmp_path: Path) -> None:
+    run = RUN.replace('"num_tokens": 12', '"num_tokens": 12, "speech_s": 1.5')
+    assert [one.speech_s for one in read_trace(written(tmp_path, "run.jsonl", run))] == [None, 1.5]
+    table = "arrival_s,audio_s,speech_s\n0,300,11\n1,300,0\n2,4,\n"
+    trace = read_trace(written(tmp_path, "log.csv", table))
+    assert [(one.speech_s, one.spoken_s) for one in trace] == [(11.0, 11.0), (0.0, 0.0), (None, 4.0)]
+
+
+def test_a_table_has_a_column_of_speech_only_where_it_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    bare = TraceRequest(arrival_s=0.0, audio_s=1.0)
+    write_trace(path, [bare])
+    assert path.read_bytes() == b"arrival_s,audio_s,num_tokens,language,client,path,transcript\r\n0.0,1.0,,,,,\r\n"
+    write_trace(path, [bare, replace(bare, speech_s=0.5)])
+    assert path.read_text().startswith("arrival_s,audio_s,speech_s,num_tokens,")
 
 
 def test_half_a_line_at_the_end_is_passed_over(tmp_path: Path) -> None:
@@ -151,6 +171,14 @@ def test_arrivals_alone_need_no_length(tmp_path: Path) -> None:
         ({"arrival_s": 0, "audio_s": True}, "audio_s must be a finite number, not True"),
         ({"arrival_s": 0, "audio_s": [1]}, "audio_s must be a finite number, not [1]"),
         ({"arrival_s": 0, "audio_s": 10**400}, "audio_s must be a finite number, not 1000"),
+        (
+            {"arrival_s": 0, "audio_s": 1, "speech_s": 1.5},
+            "speech_s must be at least 0 and at most audio_s, 1, not",
+        ),
+        (
+            {"arrival_s": 0, "audio_s": 1, "speech_s": -1},
+            "speech_s must be at least 0 and at most audio_s, 1, not",
+        ),
         ({"arrival_s": 0, "audio_s": 1, "num_tokens": -1}, "num_tokens must be at least 0, not -1"),
         ({"arrival_s": 0, "audio_s": 1, "num_tokens": "many"}, "num_tokens must be a finite number, not 'many'"),
         ({"arrival_s": 0, "audio_s": 1, "path": 5}, "path must be text, not 5"),

@@ -7,12 +7,13 @@ data chunk is longer than it declares is read to its real end, and what is unpac
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import av
 import av.audio.frame
@@ -34,6 +35,9 @@ Samples = npt.NDArray[np.float32]
 _BLOCK_SAMPLES = SAMPLE_RATE_HZ
 _RATES_HZ = (1_000, 1_000_000)  # below, one frame of a hostile file expands to hours in memory
 _MAX_MIXED_CHANNELS = 8  # as far as FFmpeg knows where the loudspeakers stand
+_MAX_BARREN_PACKETS = 2_000  # in a row; some 40 s of most codecs. What is no audio makes a million in 10 MB
+_MAX_BARREN_BYTES = 32 * 2**20  # in which not one packet begins: a second or two of searching
+_BREATH_PACKETS = 1_000  # after which the caller gets a block, though it be empty
 _TOLERANCE_S = 0.05  # less than a frame of FLAC at any usual rate
 _FORMATS = (
     # Recordings only: playlists and scripts (concat, hls, sdp, ...) would let an upload open other files.
@@ -51,8 +55,9 @@ _INFLATED = "the file's index names more samples than a recording has, so it is 
 class Decoder:
     """One pass over the first audio track of a file.
 
-    Packets that do not decode are skipped, and a file that breaks off yields what came before. Neither the name
-    nor anything that the file refers to is looked at: FFmpeg gets bytes, and no leave to open more.
+    Packets that do not decode are skipped, up to 2,000 in a row, and a file that breaks off yields what came
+    before. Neither the name nor anything that the file refers to is looked at: FFmpeg gets bytes, and no leave to
+    open more.
 
     Args:
         path: the recording.
@@ -63,13 +68,14 @@ class Decoder:
         self._path = path
         self._max_decoded_bytes = max_decoded_bytes
         self.num_decoded_bytes = 0
+        self.num_packets = 0
         self._num_samples = 0
         self._envelope = Envelope()
         self._stopped = False
         self._skipped = False
 
     def blocks(self) -> Generator[Samples, None, None]:
-        """Yield the recording as blocks of samples of about one second.
+        """Yield the recording as blocks of samples of about one second, and an empty one where it takes long.
 
         Raises:
             UnreadableAudioError: the file is no recording, has no audio track, or not one sample in it.
@@ -78,6 +84,9 @@ class Decoder:
         pending: list[Samples] = []
         num_pending = 0
         for samples in self._decode():
+            if not len(samples):
+                yield samples
+                continue
             pending.append(samples)
             num_pending += len(samples)
             self._num_samples += len(samples)
@@ -109,17 +118,18 @@ class Decoder:
             self._envelope = look_at(file)
             if self._envelope.is_inflated:
                 raise UnreadableAudioError(_INFLATED)
-            with self._open(file) as container:
+            view = _View(file, self._envelope.start_bytes)
+            with self._open(file, view) as container:
                 stream = _audio_track(container)
+                packets = self._packets(container, view)
                 try:
-                    yield from _resampled(self._counted(self._readable_frames(container, stream)))
+                    yield from _resampled(self._counted(self._readable_frames(packets, stream)))
                 except (av.error.FFmpegError, ValueError) as error:
                     raise UnreadableAudioError(
                         f"the audio cannot be converted to 16 kHz mono ({error})"
                     ) from error
 
-    def _open(self, file: BinaryIO) -> av.container.InputContainer:
-        view = _View(file, self._envelope.start_bytes)
+    def _open(self, file: BinaryIO, view: _View) -> av.container.InputContainer:
         options = _OPTIONS | {"format_whitelist": _MP4_FORMATS if self._envelope.is_mp4 else _FORMATS}
         if self._envelope.runs_on:
             options["ignore_length"] = "1"
@@ -135,42 +145,54 @@ class Decoder:
             raise UnreadableAudioError(reason) from error
 
     def _readable_frames(
-        self, container: av.container.InputContainer, stream: av.AudioStream
-    ) -> Iterator[av.audio.frame.AudioFrame]:
-        failed, num_frames, num_packets = False, 0, 0
-        for packet in self._packets(container, stream):
+        self, packets: Iterator[av.Packet[Any]], stream: av.AudioStream
+    ) -> Iterator[av.audio.frame.AudioFrame | None]:
+        """The track's frames, and ``None`` after so many packets of whatever track."""
+        failed, num_frames, num_packets, num_barren = False, 0, 0, 0
+        for packet in packets:
+            self.num_packets += 1
+            if self.num_packets % _BREATH_PACKETS == 0:
+                yield None
+            if packet.stream_index != stream.index:
+                continue
             num_packets += packet.size > 0
-            try:
-                frames = packet.decode()
-            except av.error.FFmpegError:
-                failed = True
-                continue  # one damaged packet does not spoil the recording
-            for frame in frames:
+            frames = _frames(packet)
+            failed = failed or frames is None  # one damaged packet does not spoil the recording
+            num_barren = 0 if frames else num_barren + 1
+            for frame in frames or ():
                 # Damage only where audio follows: many files begin or end with something that is none.
                 self._skipped = self._skipped or (failed and num_frames > 0)
                 failed, num_frames = False, num_frames + 1
                 yield frame
+            if num_barren > _MAX_BARREN_PACKETS:
+                self._stopped = True
+                break
         if not num_frames:
             is_empty = num_packets == 0 and not self._stopped
-            raise UnreadableAudioError(_NO_SAMPLE if is_empty else _NOTHING_DECODES.format(codec=stream.name))
+            codec = getattr(stream, "name", "audio")  # it has none where FFmpeg knows no decoder
+            raise UnreadableAudioError(_NO_SAMPLE if is_empty else _NOTHING_DECODES.format(codec=codec))
 
-    def _packets(
-        self, container: av.container.InputContainer, stream: av.AudioStream
-    ) -> Iterator[av.Packet[av.AudioStream]]:
-        packets = container.demux(stream)
+    def _packets(self, container: av.container.InputContainer, view: _View) -> Iterator[av.Packet[Any]]:
+        """Those of all tracks, so that the caller has its turn in an hour of pictures without sound, too."""
+        packets = container.demux()
         while True:
+            view.allow(_MAX_BARREN_BYTES)
             try:
                 packet = next(packets, None)
             except av.error.FFmpegError:
                 self._stopped = True
                 return  # the container breaks off here; what was decoded before it stands
+            self._stopped = self._stopped or view.is_exhausted
             if packet is None:
                 return
             yield packet
 
-    def _counted(self, frames: Iterator[av.audio.frame.AudioFrame]) -> Iterator[av.audio.frame.AudioFrame]:
+    def _counted(
+        self, frames: Iterator[av.audio.frame.AudioFrame | None]
+    ) -> Iterator[av.audio.frame.AudioFrame | None]:
         for frame in frames:
-            self.num_decoded_bytes += frame.samples * frame.layout.nb_channels * frame.format.bytes
+            if frame is not None:
+                self.num_decoded_bytes += frame.samples * frame.layout.nb_channels * frame.format.bytes
             if self._max_decoded_bytes is not None and self.num_decoded_bytes > self._max_decoded_bytes:
                 raise DecodedTooLargeError(limit_bytes=self._max_decoded_bytes)
             yield frame
@@ -182,15 +204,28 @@ def decode_blocks(path: Path) -> Generator[Samples, None, None]:
 
 
 class _View:
-    """A file from ``start`` on, as FFmpeg asks for it; it has no name to guess a format from."""
+    """A file from ``start`` on, as FFmpeg asks for it; it has no name to guess a format from.
+
+    It may be read in full until ``allow`` is called, and then as many bytes as that says; there it ends.
+    """
 
     def __init__(self, file: BinaryIO, start: int) -> None:
         self._file = file
         self._start = start
+        self._left_bytes = math.inf
         file.seek(start)
 
+    @property
+    def is_exhausted(self) -> bool:
+        return self._left_bytes < 0
+
+    def allow(self, num_bytes: int) -> None:
+        if not self.is_exhausted:
+            self._left_bytes = num_bytes
+
     def read(self, num_bytes: int) -> bytes:
-        return self._file.read(num_bytes)
+        self._left_bytes -= num_bytes
+        return b"" if self.is_exhausted else self._file.read(num_bytes)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_SET and offset < 0:
@@ -209,10 +244,23 @@ def _audio_track(container: av.container.InputContainer) -> av.AudioStream:
     return tracks[0]
 
 
-def _resampled(frames: Iterator[av.audio.frame.AudioFrame]) -> Iterator[Samples]:
+def _frames(packet: av.Packet[av.AudioStream]) -> list[av.audio.frame.AudioFrame] | None:
+    """What a packet decodes to; ``None`` where it is damaged."""
+    try:
+        return packet.decode()
+    except av.error.FFmpegError:
+        return None
+
+
+def _resampled(frames: Iterator[av.audio.frame.AudioFrame | None]) -> Iterator[Samples]:
+    """The frames at 16 kHz, and nothing for ``None``."""
     resampler: av.audio.resampler.AudioResampler | None = None
+    packer: av.audio.resampler.AudioResampler | None = None
     shape: tuple[object, ...] = ()
     for frame in frames:
+        if frame is None:
+            yield np.zeros(0, dtype=np.float32)
+            continue
         if not _RATES_HZ[0] <= frame.sample_rate <= _RATES_HZ[1]:
             raise UnreadableAudioError(
                 f"a sample rate of {frame.sample_rate} Hz is not supported; send {_RATES_HZ[0]} Hz or more"
@@ -221,22 +269,31 @@ def _resampled(frames: Iterator[av.audio.frame.AudioFrame]) -> Iterator[Samples]
         if resampler is None or frame_shape != shape:
             if resampler is not None:  # the stream changed its rate or layout midway
                 yield from map(_to_float, resampler.resample(None))
-            resampler, shape = _new_resampler(), frame_shape
-        mixed = _average(frame) if frame.layout.nb_channels > _MAX_MIXED_CHANNELS else frame
-        mixed.pts = None
-        yield from map(_to_float, resampler.resample(mixed))
+            resampler, packer, shape = _new_resampler(), _new_packer(frame), frame_shape
+        frame.pts = None
+        for packed in [frame] if packer is None else packer.resample(frame):
+            mixed = _average(packed) if packed.layout.nb_channels > _MAX_MIXED_CHANNELS else packed
+            mixed.pts = None
+            yield from map(_to_float, resampler.resample(mixed))
     if resampler is not None:
         yield from map(_to_float, resampler.resample(None))
 
 
 def _average(frame: av.audio.frame.AudioFrame) -> av.audio.frame.AudioFrame:
-    """The mean of all channels as a mono frame."""
-    array = frame.to_ndarray()
-    channels = array if frame.format.is_planar else array.reshape(-1, frame.layout.nb_channels).T
-    mean = channels.mean(axis=0).astype(array.dtype)[np.newaxis, :]
-    mono = av.audio.frame.AudioFrame.from_ndarray(mean, format=frame.format.packed.name, layout="mono")
+    """The mean of all channels, which alternate in the frame, as a mono frame."""
+    channels = frame.to_ndarray().reshape(-1, frame.layout.nb_channels)
+    mean = channels.mean(axis=1).astype(channels.dtype)[np.newaxis, :]
+    mono = av.audio.frame.AudioFrame.from_ndarray(mean, format=frame.format.name, layout="mono")
     mono.sample_rate = frame.sample_rate
     return mono
+
+
+def _new_packer(frame: av.audio.frame.AudioFrame) -> av.audio.resampler.AudioResampler | None:
+    """What makes channels alternate that lie apart. PyAV reads past the end of their list where there are many."""
+    if not frame.format.is_planar or frame.layout.nb_channels <= _MAX_MIXED_CHANNELS:
+        return None
+    packed = frame.format.packed.name
+    return av.audio.resampler.AudioResampler(format=packed, layout=frame.layout, rate=frame.sample_rate)
 
 
 def _new_resampler() -> av.audio.resampler.AudioResampler:

@@ -94,6 +94,7 @@ class Probe:
 
     _SLICE_BLOCKS = 60  # about a minute of audio, some tens of milliseconds of work
     _SLICE_BYTES = 64 * 2**20  # the same for a minute at a high rate and with many channels
+    _SLICE_PACKETS = 10_000  # and for packets of little or no audio
 
     def __init__(
         self,
@@ -121,12 +122,13 @@ class Probe:
             AudioTooLongError: there is more than ``max_audio_s`` of it.
         """
         stop_bytes = self._decoder.num_decoded_bytes + self._SLICE_BYTES
+        stop_packets = self._decoder.num_packets + self._SLICE_PACKETS
         for _ in range(self._SLICE_BLOCKS):
             block = next(self._blocks, None)
             if block is None:
                 return self._finish()
             self._take(block)
-            if self._decoder.num_decoded_bytes > stop_bytes:
+            if self._decoder.num_decoded_bytes > stop_bytes or self._decoder.num_packets >= stop_packets:
                 break
         return None
 
@@ -135,7 +137,7 @@ class Probe:
         if self._num_samples > self._max_audio_s * SAMPLE_RATE_HZ:
             raise AudioTooLongError(limit_s=self._max_audio_s, actual_s=self._num_samples / SAMPLE_RATE_HZ)
         for meter in (self._peak_meter, self._voice_meter):
-            if meter is not None:
+            if meter is not None and len(block):
                 meter.feed(block)
 
     def _finish(self) -> Audio:

@@ -48,7 +48,7 @@ under any guard.
 
 A class is one whole contest; the lowest number in which a ticket waits is served first, strictly. A class may
 starve those after it: a guard counts within its class. A new queue, as after a change of order, begins with nobody
-ahead.
+ahead, and so does a class in which nobody waited.
 """
 
 from __future__ import annotations
@@ -187,6 +187,8 @@ class _Class:
         changed = [ticket.client]
         if not len(self.lines[ticket.client]):
             self._spare = self.lines.pop(ticket.client)
+        if not self.lines:  # or who is ahead now would be put off for it after any time without work
+            self.shares = Shares()
         if not self.shares.tags:  # it was alone, and nobody is ahead
             return ticket
         if len(self.lines) == 1:

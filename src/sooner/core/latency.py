@@ -32,6 +32,7 @@ class LatencyRecord:
     Attributes:
         id: the request's id.
         audio_s: its audio, seconds.
+        speech_s: seconds of it in which somebody speaks; ``None`` where nobody listened for voices.
         size_s: predicted service time, seconds; what the slowdown is relative to.
         arrival_s: second of arrival; all times of a run are on one clock.
         finished_s: second at which the whole text was ready.
@@ -50,6 +51,7 @@ class LatencyRecord:
     size_s: float
     arrival_s: float
     finished_s: float
+    speech_s: float | None = None
     first_text_s: float | None = None
     wait_s: float | None = None
     service_s: float | None = None
@@ -58,6 +60,11 @@ class LatencyRecord:
     num_preemptions: int | None = None
     language: str | None = None
     word_error_rate: float | None = None
+
+    @property
+    def spoken_s(self) -> float:
+        """Seconds to transcribe: those of speech where they were measured, else all."""
+        return self.audio_s if self.speech_s is None else self.speech_s
 
     @property
     def e2e_s(self) -> float:

@@ -114,11 +114,17 @@ class SchedulerStatistics:
 
 @dataclass(slots=True)
 class _Record:
-    """What the scheduler keeps of a job beside its ticket; ``started_s`` is ``None`` while it waits."""
+    """What the scheduler keeps of a job beside its ticket.
+
+    Attributes:
+        started_s: when a worker took it up; ``None`` while it waits.
+        lost_s: seconds of service that it had received when it was last begun anew.
+    """
 
     job: Job
     ticket: Ticket
     started_s: float | None = None
+    lost_s: float = 0.0
     num_preemptions: int = 0
 
 
@@ -316,20 +322,49 @@ class Scheduler:
             UnknownJobError: no such job is running.
         """
         record = self._leave_worker(job_id, now_s)
-        remaining_s = remaining.size_s * self._outrun(record.ticket, remaining)
-        record.ticket = replace(record.ticket, remaining_s=remaining_s, window_s=self._window_s(record.job))
-        if self.preempts:
-            self._returned = job_id
+        self._put_back(record, remaining.size_s * self._outrun(record, remaining))
+
+    def begin_anew(self, job_id: str, *, now_s: float) -> None:
+        """Put a job, waiting or running, back to where all of it remains: what was done of it is lost.
+
+        A running one is taken back from its worker. Service received stays received; only whether a job has taken
+        longer than predicted is counted from here.
+
+        Raises:
+            UnknownJobError: no such job is waiting or running.
+        """
+        record = self._records.get(job_id)
+        if record is None:
+            raise UnknownJobError(job_id, state="waiting or running")
+        if job_id in self._running:
+            self._put_back(self._leave_worker(job_id, now_s), record.job.size_s)
+        elif job_id in self._line:
+            record.ticket = self._with_remaining(self._line.remove(job_id), record.job.size_s)
             self._line.push(record.ticket)
         else:
-            self._resume.append(job_id)
+            record.ticket = self._with_remaining(record.ticket, record.job.size_s)
+        record.lost_s = record.ticket.served_s
 
-    def _outrun(self, ticket: Ticket, remaining: Estimate) -> float:
-        """How many times longer than predicted the job has taken so far; 1 below twice."""
-        predicted_s = (ticket.size_s - remaining.size_s) / self._line.traffic.speed
-        if predicted_s <= 0 or ticket.served_s < _OUTRUN_FROM * predicted_s:
+    def _put_back(self, record: _Record, remaining_s: float) -> None:
+        """Let a job that has left its worker wait again."""
+        record.ticket = self._with_remaining(record.ticket, remaining_s)
+        if self.preempts:
+            self._returned = record.job.id
+            self._line.push(record.ticket)
+        else:
+            self._resume.append(record.job.id)
+
+    def _with_remaining(self, ticket: Ticket, remaining_s: float) -> Ticket:
+        window_s = self._window_s(self._records[ticket.id].job)
+        return replace(ticket, remaining_s=remaining_s, window_s=window_s)
+
+    def _outrun(self, record: _Record, remaining: Estimate) -> float:
+        """How many times longer than predicted the job has taken since it was begun; 1 below twice."""
+        predicted_s = (record.job.size_s - remaining.size_s) / self._line.traffic.speed
+        served_s = record.ticket.served_s - record.lost_s
+        if predicted_s <= 0 or served_s < _OUTRUN_FROM * predicted_s:
             return 1.0
-        return min(_MAX_OUTRUN, ticket.served_s / predicted_s)
+        return min(_MAX_OUTRUN, served_s / predicted_s)
 
     def _leave_worker(self, job_id: str, now_s: float) -> _Record:
         record = self._running.pop(job_id, None)

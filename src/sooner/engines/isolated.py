@@ -15,11 +15,12 @@ import atexit
 import itertools
 import logging
 import multiprocessing
+import pickle
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from queue import SimpleQueue
 
 from sooner.audio.probe import Audio
 from sooner.audio.voice import VoiceDetector
@@ -147,7 +148,7 @@ class IsolatedEngine:
     def _start_child(self) -> _Child | None:
         try:
             self._child = _Child(self._make_engine, self._num_workers)
-        except OSError as error:  # no memory or no process to be had
+        except Exception as error:  # noqa: BLE001  no process, thread or memory to be had: perhaps later
             self._last_loss = f"no process can be started: {error}"
             return None
         return self._child
@@ -184,11 +185,16 @@ class IsolatedDecoding:
 class _Child:
     """One process, from its start to its end; ``loss`` says why it is of no use any more.
 
+    A process that is stopped or swapped out does not read, and the pipe is soon full. So what is for it is sent by
+    a thread, and nobody else ever waits for it to read.
+
     Raises:
         OSError: the system has no process or no pipe left.
     """
 
     def __init__(self, make_engine: MakeEngine, num_workers: int) -> None:
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()  # None: nothing will follow
+        self._outbox.put(pickle.dumps(make_engine))
         # Not a fork: that would copy locks that are held by threads which are not in the copy.
         context = multiprocessing.get_context("spawn")
         self._connection, other_end = context.Pipe()
@@ -200,9 +206,10 @@ class _Child:
         self.pid = self._process.pid
         self.loss: str | None = None
         self._loaded = False
-        self._lock = threading.Lock()  # guards the loss, what is pending, and sending
+        self._lock = threading.Lock()  # guards the loss and what is pending; nobody blocks who holds it
         self._pending: dict[int, Future[Reply]] = {}
-        self._send(make_engine)
+        self._sender = threading.Thread(target=self._send, name="sooner-engine-sender", daemon=True)
+        self._sender.start()
 
     @property
     def ready(self) -> bool:
@@ -211,35 +218,42 @@ class _Child:
 
     def load(self, limit_s: float | None = None) -> Facts | None:
         """Wait until the engine is loaded. ``None`` where it is lost instead."""
-        try:
-            if not self._connection.poll(limit_s):
-                self.kill(f"loading took more than {limit_s:.0f} s")
-            answer = self._connection.recv()
-        except (EOFError, OSError):
-            self._lose(f"{self._end()} while it loaded the model")
-            return None
+        answer = self._receive(limit_s)
         if isinstance(answer, Facts):
             self._loaded = True
             return answer
-        self.kill(answer)
+        if isinstance(answer, str):
+            self.kill(answer)
+        else:
+            self._lose(f"{self._end()} while it loaded the model")
         return None
 
     def read(self) -> int:
         """Bring each reply to its step until the process is gone. Returns how many there were."""
         num_windows = 0
-        while True:
-            try:
-                reply: Reply = self._connection.recv()
-            except (EOFError, OSError):
-                break
+        while isinstance(reply := self._receive(), Reply):
             num_windows += 1
             with self._lock:
                 future = self._pending.pop(reply.decoding, None)
             if future is not None:
                 future.set_result(reply)
         self._lose(self._end())
+        self._sender.join(_END_S)  # or it might write to whatever is opened under the same number
         self._connection.close()
         return num_windows
+
+    def _receive(self, limit_s: float | None = None) -> Facts | Reply | str | None:
+        """What the process wrote next; ``None`` where it ended or is of no use any more."""
+        try:
+            if limit_s is not None and not self._connection.poll(limit_s):
+                self.kill(f"loading took more than {limit_s:.0f} s")
+            message: Facts | Reply | str = self._connection.recv()
+        except (EOFError, OSError):
+            return None
+        except Exception as error:  # noqa: BLE001  no memory, or no message at all: whatever it is, it is replaced
+            self.kill(f"what it wrote cannot be read: {error!r}")
+            return None
+        return message
 
     def step(self, step: Step, limit_s: float) -> WindowResult:
         """Run a window.
@@ -249,15 +263,16 @@ class _Child:
             EngineLostError: the process is lost, or takes too long and is killed.
         """
         future: Future[Reply] = Future()
+        message = pickle.dumps(step)
         with self._lock:
             if self.loss is not None:
-                raise self._lost()
+                raise self._lost(is_cause=False)
             self._pending[step.decoding] = future
-            self._send(step)
+            self._outbox.put(message)
         try:
             reply = future.result(limit_s)
         except TimeoutError:
-            self.kill(f"a window took more than {limit_s:g} s")
+            self.kill(f"a window took more than {limit_s:g} s", cause=step.decoding)
             reply = future.result()
         if reply.window is None:
             raise EngineError(reply.error)
@@ -265,29 +280,37 @@ class _Child:
 
     def forget(self, forget: Forget) -> None:
         """Let a decoding go, unless everything is lost anyway."""
+        self._outbox.put(pickle.dumps(forget))
+
+    def kill(self, reason: str, *, cause: int | None = None) -> None:
+        """End the process at once, unless the decoding that is the cause has its reply. The first reason stays."""
+        if self._lose(reason, cause):
+            self._process.kill()
+
+    def _send(self) -> None:
+        try:
+            while (message := self._outbox.get()) is not None:
+                self._connection.send_bytes(message)
+        except Exception as error:  # noqa: BLE001  no memory: a message that is left out would look like a hang
+            if not isinstance(error, OSError):  # the process is gone, which shows where replies are read
+                self.kill(f"nothing can be sent to it: {error!r}")
+
+    def _lose(self, reason: str, cause: int | None = None) -> bool:
+        """Fail all that is pending. Returns whether it is so: not where the cause is not pending any more."""
         with self._lock:
-            if self.loss is None:
-                self._send(forget)
-
-    def kill(self, reason: str) -> None:
-        """End the process at once. Idempotent; the first reason stays."""
-        self._lose(reason)
-        self._process.kill()
-
-    def _send(self, message: MakeEngine | Step | Forget) -> None:
-        with suppress(OSError):  # the process is gone, which shows where replies are read
-            self._connection.send(message)
-
-    def _lose(self, reason: str) -> None:
-        with self._lock:
+            if cause is not None and cause not in self._pending:
+                return False
             self.loss = self.loss or reason
             pending, self._pending = self._pending, {}
-        for future in pending.values():
-            future.set_exception(self._lost())
+        self._outbox.put(None)
+        for decoding, future in pending.items():
+            future.set_exception(self._lost(is_cause=None if cause is None else decoding == cause))
+        return True
 
-    def _lost(self) -> EngineLostError:
+    def _lost(self, *, is_cause: bool | None) -> EngineLostError:
         return EngineLostError(
-            f"the engine is lost with all that it was doing: {self.loss}; send the request again"
+            f"the engine is lost with all that it was doing: {self.loss}; send the request again",
+            is_cause=is_cause,
         )
 
     def _end(self) -> str:

@@ -3,6 +3,9 @@
 See ``fitting`` for the method. Requests and steps are fitted by what they are made of, windows and tokens; that
 length foretells tokens is another matter (κ), so both predictions are judged: from windows and tokens as they
 were, and from the length alone, which is all that a scheduler knows when a request comes.
+
+A server of workers skips silence: where its records tell how much of a recording is speech, that stands for its
+length in κ, in ``window_s`` and in what length foretells. Windows are always those that were counted.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class Spoken:
     """How much text a recording gave.
 
     Attributes:
-        audio_s: its length, seconds.
+        audio_s: its length, seconds; of its speech, where that was measured and silence is skipped.
         num_tokens: tokens decoded for it.
         language: language code, ``None`` where not known.
     """
@@ -103,14 +106,14 @@ class WorkersFit:
 
     Attributes:
         num_requests: requests used.
-        num_recordings: recordings among them, told apart by their lengths.
+        num_recordings: recordings among them, told apart by their lengths and seconds of speech.
         encode_s: of a window, seconds, where nothing stalls.
         token_s: of a token, seconds, likewise.
         context_s: of a window that goes on from another, seconds, beside these; ``None`` with few long recordings.
         total_ratio: service of all requests over what these costs predict for all of them.
         overhead_s: median of E2E − wait − service, seconds; ``None`` where no wait is known.
-        window_s: audio that a window carries a long recording forward, seconds; ``None`` without recordings over
-            60 s.
+        window_s: audio (speech, where measured) that a window carries a long recording forward, seconds; ``None``
+            without more than 60 s of it in any.
         spread: standard deviation of ln(actual / predicted) of one window.
         kappa: of all languages.
         kappa_by_language: of those with enough requests.
@@ -179,23 +182,26 @@ def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> 
     A request that was decoded at fallback temperatures has more tokens than its text, and they count: they cost.
 
     Args:
-        records: requests; those without ``service_s``, ``num_windows`` or ``num_tokens`` are left out.
+        records: requests; those without ``service_s``, ``num_windows`` or ``num_tokens`` are left out, and those
+            in which nobody speaks, which no worker had.
         held_out: share of the recordings that is predicted by a fit to the others, in (0, 0.5].
 
     Raises:
         ConfigurationError: there are too few, or they cannot tell the costs apart, or a value makes no sense.
     """
     used = _used(records)
-    audio_s, service_s, windows, tokens = np.array([(r.audio_s, *_parts(r)) for r in used], dtype=np.float64).T
-    recordings = _groups(audio_s)
+    audio_s, spoken_s, service_s, windows, tokens = np.array(
+        [(r.audio_s, r.spoken_s, *_parts(r)) for r in used], dtype=np.float64
+    ).T
+    recordings = _groups(audio_s, spoken_s)
     design = _design(np.column_stack([windows, tokens]), audio_s, service_s, recordings)
     fitted, total_ratio = fitted_costs(design, service_s, recordings)
     cost_s = np.array([one.value for one in fitted])
     predicted_s = design @ cost_s
     held = held_out_rows(recordings, held_out)
-    known_s, by_length_s = _predictions(design, service_s, audio_s, ~held)
+    known_s, by_length_s = _predictions(design, service_s, spoken_s, ~held)
     kappa = fit_kappa([_spoken(r) for r in used])
-    estimates_s = _sizes_s(audio_s, kappa.kappa.value, cost_s)
+    estimates_s = _sizes_s(spoken_s, kappa.kappa.value, cost_s)
     return WorkersFit(
         num_requests=len(used),
         num_recordings=int(recordings.max()) + 1,
@@ -204,7 +210,7 @@ def fit_workers(records: Sequence[LatencyRecord], *, held_out: float = 0.25) -> 
         context_s=fitted[2] if len(fitted) > 2 else None,
         total_ratio=total_ratio,
         overhead_s=_overhead(used),
-        window_s=_window(audio_s, windows),
+        window_s=_window(spoken_s, windows),
         spread=_spread(service_s / predicted_s, windows, recordings),
         kappa=kappa,
         kappa_by_language=_kappa_by_language(used),
@@ -224,18 +230,19 @@ def _used(records: Sequence[LatencyRecord]) -> list[LatencyRecord]:
             "none of these requests tells its service time, windows and tokens, which only the server knows: "
             "take records that `sooner serve --records FILE` writes"
         )
+    used = [r for r in used if r.speech_s != 0]
     if len(used) < MIN_REQUESTS:
         raise ConfigurationError(
             f"{len(used)} requests tell what they took, a fit needs {MIN_REQUESTS}: record more, of many lengths"
         )
     for record in used:
         if (
-            not all(0 < value < math.inf for value in (record.audio_s, *_parts(record)[:2]))
+            not all(0 < value < math.inf for value in (record.audio_s, record.spoken_s, *_parts(record)[:2]))
             or _parts(record)[2] < 0
         ):
             raise ConfigurationError(
-                f"request {record.id!r} makes no sense: {record.audio_s} s of audio; service time, windows, "
-                f"tokens: {_parts(record)}. Take it out"
+                f"request {record.id!r} makes no sense: {record.audio_s} s of audio, {record.spoken_s} s of it "
+                f"to transcribe; service time, windows, tokens: {_parts(record)}. Take it out"
             )
     return sorted(used, key=_row)
 
@@ -273,22 +280,23 @@ def _parts(record: LatencyRecord) -> tuple[float, int, int]:
 
 
 def _row(record: LatencyRecord) -> tuple[object, ...]:
-    return (record.audio_s, record.service_s, record.num_windows, record.num_tokens, record.e2e_s, record.id)
+    lengths_s = (record.audio_s, record.spoken_s)
+    return (*lengths_s, record.service_s, record.num_windows, record.num_tokens, record.e2e_s, record.id)
 
 
 def _predictions(
-    design: Values, service_s: Values, audio_s: Values, known: NDArray[np.bool_]
+    design: Values, service_s: Values, spoken_s: Values, known: NDArray[np.bool_]
 ) -> tuple[Values, Values]:
     """All service times as a fit to the ``known`` requests predicts them: from windows and tokens, from length."""
     cost_s = costs(design[known], service_s[known])
-    kappa = float(design[known, 1].sum() / audio_s[known].sum())
-    return design @ cost_s, _sizes_s(audio_s, kappa, cost_s)
+    kappa = float(design[known, 1].sum() / spoken_s[known].sum())
+    return design @ cost_s, _sizes_s(spoken_s, kappa, cost_s)
 
 
-def _sizes_s(audio_s: Values, kappa: float, cost_s: Values) -> Values:
-    """What the scheduler would predict."""
+def _sizes_s(spoken_s: Values, kappa: float, cost_s: Values) -> Values:
+    """What the scheduler would predict, but for windows that pauses add."""
     estimator = Estimator(kappa=kappa, encode_s=float(cost_s[0]), token_s=float(cost_s[1]))
-    return np.array([estimator.estimate(one_s).size_s for one_s in audio_s])
+    return np.array([estimator.estimate(one_s).size_s for one_s in spoken_s])
 
 
 def _overhead(records: Sequence[LatencyRecord]) -> Fitted | None:
@@ -301,17 +309,17 @@ def _overhead(records: Sequence[LatencyRecord]) -> Fitted | None:
     )
 
 
-def _window(audio_s: Values, windows: Values) -> Fitted | None:
-    """Audio seconds per window of long recordings, from n = 1 + ⌈(seconds − 30) / window_s⌉.
+def _window(spoken_s: Values, windows: Values) -> Fitted | None:
+    """Seconds to transcribe per window of long recordings, from n = 1 + ⌈(seconds − 30) / window_s⌉.
 
     The last window is a half too many on average: what rounding up adds.
     """
-    is_long = (audio_s > _LONG_S) & (windows >= 2)
+    is_long = (spoken_s > _LONG_S) & (windows >= 2)
     if not is_long.any():
         return None
-    rest_s, moves = audio_s[is_long] - WINDOW_S, windows[is_long] - 1.5
+    rest_s, moves = spoken_s[is_long] - WINDOW_S, windows[is_long] - 1.5
     return figure_of(
-        lambda rows: min(WINDOW_S, float(rest_s[rows].sum() / moves[rows].sum())), _groups(audio_s[is_long])
+        lambda rows: min(WINDOW_S, float(rest_s[rows].sum() / moves[rows].sum())), _groups(spoken_s[is_long])
     )
 
 
@@ -337,9 +345,10 @@ def _residuals_by_bucket(records: Sequence[LatencyRecord], predicted_s: Values) 
     )
 
 
-def _groups(audio_s: Values) -> Rows:
-    """A number for each recording, in order of length: those of equal length, to the millisecond, count as one."""
-    return np.unique(np.round(audio_s, 3), return_inverse=True)[1].reshape(-1)
+def _groups(*lengths_s: Values) -> Rows:
+    """A number for each recording, in order of length: those of equal lengths, to the millisecond, are one."""
+    rows = np.round(np.column_stack(lengths_s), 3)
+    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 # κ
@@ -371,7 +380,7 @@ def fit_kappa(spoken: Sequence[Spoken]) -> Kappa:
 
 
 def _spoken(record: LatencyRecord) -> Spoken:
-    return Spoken(audio_s=record.audio_s, num_tokens=_parts(record)[2], language=record.language)
+    return Spoken(audio_s=record.spoken_s, num_tokens=_parts(record)[2], language=record.language)
 
 
 def _kappa_by_language(records: Sequence[LatencyRecord]) -> dict[str, Kappa]:

@@ -273,6 +273,7 @@ _BY_NAME: dict[str, _Rule] = {
     "rate_per_s": _ABOVE_0,
     "service_s": _AT_LEAST_0,
     "size_s": _ABOVE_0,
+    "speech_s": _AT_LEAST_0,
     "wait_s": _AT_LEAST_0,
     "word_error_rate": _AT_LEAST_0,
 }

@@ -22,8 +22,10 @@ from sooner.engines.base import Engine
 from sooner.engines.isolated import IsolatedEngine
 from sooner.engines.models import find_model
 from sooner.engines.whisper import WhisperEngine, resolve_device
+from sooner.errors import ConfigurationError
 from sooner.server import queue_routes, routes, transcriptions
 from sooner.server.access import Access, parse_key, read_keys
+from sooner.server.connections import backlog_of, max_connections, protocol_for
 from sooner.server.door import Door
 from sooner.server.errors import code_of, install_error_handlers
 from sooner.server.journal import Journal
@@ -35,6 +37,7 @@ from sooner.server.recent import Recent
 from sooner.server.records import RecordLog, header_of
 from sooner.server.requests import ClientLimits, OpenRequests
 from sooner.server.routes import Service
+from sooner.server.spool import Spool
 from sooner.server.tally import Tally
 from sooner.server.upload import Intake, IntakeLimits
 from sooner.service.clock import Clock, MonotonicClock
@@ -109,15 +112,23 @@ def make_app(
         access: who may pass; ``None`` for what the options say.
 
     Raises:
-        ConfigurationError: see ``RecordLog`` and ``read_keys``.
+        ConfigurationError: see ``RecordLog``, ``Spool`` and ``read_keys``.
     """
-    parts = _Parts(  # here, because uvicorn hides errors of the lifespan
+    access = access or make_access(options)
+    spool = Spool(options.spool_dir)  # this and the records here, because uvicorn hides errors of the lifespan
+    try:
+        records = _open_records(options, engine, num_workers)
+    except ConfigurationError:
+        spool.close()
+        raise
+    parts = _Parts(
         engine=engine,
         num_workers=num_workers,
         clock=clock or MonotonicClock(),
         on_window=on_window,
-        access=access or make_access(options),
-        records=_open_records(options, engine, num_workers),
+        access=access,
+        spool=spool,
+        records=records,
         tally=Tally(),
     )
 
@@ -135,8 +146,8 @@ def make_app(
                     await asyncio.wait((saving,))
                 await service.dispatcher.close(grace_s=0.0)  # ``Server`` gave the grace before this
                 service.prober.close()
-                service.intake.close()
         finally:
+            parts.spool.close()
             if parts.records is not None:
                 await asyncio.to_thread(parts.records.close)
 
@@ -161,6 +172,7 @@ class _Parts:
     clock: Clock
     on_window: Callable[[WindowRecord], None] | None
     access: Access
+    spool: Spool
     records: RecordLog | None
     tally: Tally
 
@@ -200,7 +212,7 @@ def _make_service(options: ServeOptions, parts: _Parts) -> Service:
         engine=engine,
         access=parts.access,
         requests=requests,
-        intake=_make_intake(options, scheduler),
+        intake=_make_intake(options, scheduler, parts.spool),
         prober=Prober(
             max_audio_s=options.max_audio_s,
             log_mel=engine.log_mel,
@@ -223,10 +235,10 @@ def _make_service(options: ServeOptions, parts: _Parts) -> Service:
     )
 
 
-def _make_intake(options: ServeOptions, scheduler: Scheduler) -> Intake:
+def _make_intake(options: ServeOptions, scheduler: Scheduler, spool: Spool) -> Intake:
     return Intake(
         scheduler=scheduler,
-        spool_dir=options.spool_dir,
+        spool=spool,
         limits=IntakeLimits(
             max_waiting=options.max_queue,
             max_upload_bytes=options.max_upload_bytes,
@@ -271,10 +283,16 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, options: ServeOptions) -> None:
         self._app = app
         self._options = options
+        most = max_connections()
+        if most < options.max_queue:
+            _log.warning("open files are left for %d connections; raise their limit (ulimit -n)", most)
         config = uvicorn.Config(
             app,
             host=options.host,
             port=options.port,
+            http=protocol_for(most),
+            ws="none",
+            backlog=backlog_of(most),
             log_level="warning",
             timeout_graceful_shutdown=self._AFTER_GRACE_S,
             proxy_headers=options.trusted_proxies is not None,  # uvicorn's default believes every local client

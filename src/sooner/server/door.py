@@ -1,4 +1,4 @@
-"""What every request passes first: an id for each reply, and the key where keys are asked for.
+"""What every request passes first: an id for each reply, the key where keys are asked for, and a reply to a bug.
 
 It is ASGI and no dependency of single routes, so that a route which is added later, or one of the framework's
 own, is not open by mistake.
@@ -11,6 +11,7 @@ read first, within bounds, and dropped.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import uuid
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sooner.errors import AuthenticationError
+from sooner.errors import AuthenticationError, SoonerError
 from sooner.server.access import Access
 from sooner.server.errors import error_response
 
 __all__ = ["Door", "is_request_id"]
+
+_log = logging.getLogger(__name__)
 
 _OPEN = frozenset({"/", "/health", "/ready"})
 _MOST_UNWANTED_BYTES = 16 * 2**20
@@ -62,11 +65,14 @@ class Door:
             scope["headers"] = [*scope["headers"], (b"x-request-id", request_id.encode())]
 
         body = _Body(receive)
+        has_begun = False
 
         async def send_with_id(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 MutableHeaders(scope=message).setdefault("x-request-id", request_id)
-                if "expect" not in request.headers:  # such a client sends nothing before it is told to
+                if body.is_asked_for or "expect" not in request.headers:  # or it sends nothing until it is told to
                     await body.drop_rest()
             await send(message)
 
@@ -77,17 +83,29 @@ class Door:
                 self._on_refused(error)
                 await error_response(error)(scope, body.receive, send_with_id)
                 return
-        await self._app(scope, body.receive, send_with_id)
+        try:
+            await self._app(scope, body.receive, send_with_id)
+        except Exception:  # whatever it is, the client has to hear of it
+            if has_begun:
+                raise  # uvicorn logs it, and closes the connection
+            _log.exception("request %s met a bug", request_id)
+            await error_response(SoonerError())(scope, body.receive, send_with_id)
 
 
 class _Body:
-    """The body of a request, as far as it was received."""
+    """The body of a request, as far as it was received.
+
+    Attributes:
+        is_asked_for: whether anybody wanted to receive it: then a client that asked for leave to send has it.
+    """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._is_over = False
+        self.is_asked_for = False
 
     async def receive(self) -> Message:
+        self.is_asked_for = True
         message = await self._receive()
         self._is_over = not message.get("more_body", False)  # a disconnect ends it, too
         return message

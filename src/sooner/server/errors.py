@@ -36,7 +36,7 @@ from sooner.errors import (
     UploadTooLargeError,
 )
 
-__all__ = ["code_of", "error_response", "install_error_handlers", "status_of"]
+__all__ = ["code_of", "error_response", "install_error_handlers", "log_fault", "status_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ _REPLIES: dict[type[SoonerError], _Reply] = {
     EngineError: _Reply(500, "server_error", "engine_failed"),
     SoonerError: _Reply(500, "server_error", "internal_error"),
 }
+_CODES = {404: "not_found", 405: "method_not_allowed"}  # of the framework's own errors
 _PARAMS: dict[type[SoonerError], str] = {
     AudioTooLongError: "file",
     DecodedTooLargeError: "file",
@@ -107,8 +108,17 @@ def status_of(error: BaseException) -> int:
     return _reply_of(error).status
 
 
+def _message_of(error: SoonerError) -> str:
+    """What the client is told; of a fault of ours no more than that: details may name files of this machine."""
+    if isinstance(error, EngineLostError):
+        return str(error).removesuffix("; send the request again")  # that was done for the client, and in vain
+    if isinstance(error, EngineError):
+        return "the engine failed on this recording; the server's log says more"
+    return "the server made a mistake; its log says more" if status_of(error) == 500 else str(error)
+
+
 def error_response(error: SoonerError) -> Response:
-    """The reply for an error: its status, OpenAI's body, and ``Retry-After`` where retrying helps."""
+    """The reply for an error: its status, OpenAI's body, and whether and when retrying helps."""
     reply = _reply_of(error)
     param = getattr(error, "param", None) or _PARAMS.get(type(error))
     headers = {}
@@ -119,28 +129,33 @@ def error_response(error: SoonerError) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, UploadTimeoutError | RequestCancelledError):
         headers["Connection"] = "close"  # the rest of the body is not wanted any more
+    if isinstance(error, RequestCancelledError | DeadlineError | EngineError):
+        headers["x-should-retry"] = "false"  # OpenAI's client would send a 409 and a 5xx twice more
     return JSONResponse(
-        _body(str(error), reply.type, param, reply.code), status_code=reply.status, headers=headers
+        _body(_message_of(error), reply.type, param, reply.code), status_code=reply.status, headers=headers
     )
 
 
+def log_fault(error: SoonerError, request: Request) -> None:
+    """Say in the log what the client is not told. That there is no room, and the like, is said in the journal."""
+    if status_of(error) == 500:
+        request_id = request.headers.get("x-request-id")
+        _log.warning("%s %s, request %r: %s", request.method, request.url.path, request_id, error)
+
+
 def install_error_handlers(app: FastAPI) -> None:
-    """Make every error of ``app``, its own and the framework's, an OpenAI error body."""
+    """Make every error of ``app`` that is raised on purpose, its own and the framework's, an OpenAI error body."""
 
     @app.exception_handler(SoonerError)
     async def on_sooner_error(request: Request, error: SoonerError) -> Response:
-        if status_of(error) == 500:  # that there is no room is said in the journal
-            _log.warning("%s %s: %s", request.method, request.url.path, error)
+        log_fault(error, request)
         return error_response(error)
 
     @app.exception_handler(HTTPException)
     async def on_http_exception(request: Request, error: HTTPException) -> Response:
         message = f"{request.method} {request.url.path}: {error.detail}"
         return JSONResponse(
-            _body(message, _INVALID, None, None), status_code=error.status_code, headers=error.headers
+            _body(message, _INVALID, None, _CODES.get(error.status_code)),
+            status_code=error.status_code,
+            headers=error.headers,
         )
-
-    @app.exception_handler(Exception)
-    async def on_bug(_request: Request, _error: Exception) -> Response:
-        message = "the server made a mistake; its log says more"
-        return JSONResponse(_body(message, "server_error", None, "internal_error"), status_code=500)

@@ -58,7 +58,7 @@ class ServeOptions:
     workers
         Windows decoded at once, one thread each. Default: the number of cores; 1 on a GPU.
     kappa
-        Output tokens expected per second of audio.
+        Output tokens expected per second of speech, where that is measured, else of audio.
     encode_s
         Seconds to encode one window, for size estimates.
     token_s
@@ -96,7 +96,7 @@ class ServeOptions:
         limit.
     api_keys
         A file of keys, one a line: KEY [NAME [PRIORITY]]. Then nobody is served without one. The variable
-        SOONER_API_KEY may hold a single key instead; there is no option for that, because everybody on the
+        SOONER_API_KEY may hold one more such line; there is no option for that, because everybody on the
         machine can read a command line.
     highest_priority
         The highest class that a request may ask for where its key names none.
@@ -110,7 +110,7 @@ class ServeOptions:
         Give up on an upload that is not complete after this long, seconds.
     shutdown_grace_s
         How long accepted jobs are served after a stop signal, seconds; those that cannot be done by then are
-        refused at once.
+        refused at once, and so are those that are not done when it ends.
     spool_dir
         Folder for uploads that wait. Default: the system's temporary folder.
     records

@@ -14,6 +14,7 @@ from sooner.server.access import PRIORITIES, Priority
 __all__ = [
     "ANY_MODEL",
     "DEADLINE_HEADER",
+    "FIELDS",
     "PRIORITY_HEADER",
     "Granularity",
     "Parameters",
@@ -26,6 +27,14 @@ ANY_MODEL = "whisper-1"
 
 PRIORITY_HEADER = "x-sooner-priority"
 DEADLINE_HEADER = "x-sooner-deadline-s"
+
+FIELDS = frozenset(
+    {
+        *("model", "language", "prompt", "response_format", "temperature", "stream", "priority", "deadline_s"),
+        *("timestamp_granularities[]", "timestamp_granularities", "include[]", "include"),
+    }
+)
+"""All fields that are looked at, the file apart."""
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["word", "segment"]

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from sooner.errors import InvalidParameterError
+from sooner.errors import InvalidParameterError, RequestNotFoundError
 from sooner.server.requests import OpenRequest
 from sooner.server.routes import service_of
 
@@ -47,6 +47,8 @@ async def show_request(request: Request, request_id: str) -> dict[str, object]:
 async def cancel_request(request: Request, request_id: str) -> dict[str, object]:
     """Cancel one's own request. It is answered with the error ``cancelled``; a window that runs is left to end."""
     entry = _own(request, request_id)
+    if entry.transcript is not None:  # all but sent
+        raise RequestNotFoundError(request_id)
     entry.cancelled.set()
     return {"id": entry.id, "status": "cancelled"}
 

@@ -6,6 +6,7 @@ number of pages that watch the queue cost no more than two forecasts a second.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from time import monotonic
 
@@ -78,7 +79,7 @@ class QueueView:
         return {
             "state": self.state(),
             **asdict(statistics),
-            "load": self._dispatcher.scheduler.load,
+            "load": _finite(self._dispatcher.scheduler.load),
             "num_arriving": max(0, self._requests.num_open - statistics.num_waiting - statistics.num_running),
             "recent": self._recent.body(now_s),
             "switches": [
@@ -133,6 +134,11 @@ class QueueView:
             "predicted_end_s": round(row.predicted_start_s + row.remaining_s, 3),
             "num_preemptions": row.num_preemptions,
         }
+
+
+def _finite(load: float | None) -> float | None:
+    """JSON has no infinity, and that is what arrivals at one instant come to."""
+    return load if load is not None and math.isfinite(load) else None
 
 
 def _arriving(entry: OpenRequest) -> Row:

@@ -189,6 +189,7 @@ def record_of(transcript: Transcript) -> LatencyRecord:
     return LatencyRecord(
         id=job.id,
         audio_s=job.audio_s,
+        speech_s=job.speech_s,
         size_s=job.size_s,
         arrival_s=job.arrival_s,
         finished_s=transcript.finished_s,

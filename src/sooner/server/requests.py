@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from sooner.audio.decode import SAMPLE_RATE_HZ
 from sooner.audio.probe import Audio
 from sooner.errors import ClientLimitError, InvalidParameterError, RequestIdTakenError, RequestNotFoundError
 from sooner.server.access import Caller
@@ -63,7 +64,7 @@ class _Usage:
     """What one client has on its way."""
 
     num_jobs: int = 0
-    audio_s: float = 0.0
+    num_samples: int = 0  # and not seconds: what rounding left of them would be audio on its way
 
 
 class OpenRequests:
@@ -149,10 +150,10 @@ class OpenRequests:
         del self._requests[entry.id]
         usage = self._usage[entry.caller.client]
         usage.num_jobs -= 1
-        if usage.num_jobs == 0:  # who has nothing here is forgotten, and with it what rounding left
+        if usage.num_jobs == 0:  # who has nothing here is forgotten
             del self._usage[entry.caller.client]
         elif entry.arrival_s is not None and entry.audio is not None:
-            usage.audio_s -= entry.audio.audio_s
+            usage.num_samples -= entry.audio.num_samples
 
     def get(self, request_id: str, caller: Caller) -> OpenRequest:
         """A request of this caller's. Raises ``RequestNotFoundError`` where there is none."""
@@ -169,15 +170,16 @@ class OpenRequests:
         """
         entry.audio = audio
         usage, limit_s = self._usage[entry.caller.client], self._limits.max_audio_s
-        if limit_s is not None and usage.audio_s > 0 and limit_s < usage.audio_s + audio.audio_s:
+        num_samples = usage.num_samples + audio.num_samples
+        if limit_s is not None and usage.num_samples > 0 and limit_s * SAMPLE_RATE_HZ < num_samples:
             raise ClientLimitError(
                 what="seconds of audio",
                 limit=limit_s,
-                actual=round(usage.audio_s, 1),
+                actual=round(usage.num_samples / SAMPLE_RATE_HZ, 1),
                 option="--max-client-audio-s",
                 retry_after_s=self._retry_after_s(),
             )
-        usage.audio_s += audio.audio_s
+        usage.num_samples = num_samples
         entry.arrival_s = self._clock.now_s()
 
     def check(self) -> None:
@@ -186,9 +188,9 @@ class OpenRequests:
         assert self._usage.keys() == set(clients), "a client is forgotten, or kept for nothing"
         for client, usage in self._usage.items():
             assert usage.num_jobs == clients.count(client), "requests of a client are miscounted"
-            audio_s = sum(
-                entry.audio.audio_s
+            num_samples = sum(
+                entry.audio.num_samples
                 for entry in self._requests.values()
                 if entry.caller.client == client and entry.audio is not None and entry.arrival_s is not None
             )
-            assert abs(usage.audio_s - audio_s) <= 1e-6 * max(1.0, audio_s), "seconds of a client are miscounted"
+            assert usage.num_samples == num_samples, "the audio of a client is miscounted"

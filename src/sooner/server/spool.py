@@ -17,6 +17,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+from sooner.errors import ConfigurationError
+
 if sys.platform != "win32":
     import fcntl
 
@@ -31,12 +33,18 @@ class Spool:
 
     Args:
         parent: where to make it; ``None`` for the system's temporary folder.
+
+    Raises:
+        ConfigurationError: nothing can be made there.
     """
 
     def __init__(self, parent: Path | None) -> None:
         parent = Path(tempfile.gettempdir()) if parent is None else parent
         _remove_dead(parent)
-        self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
+        except OSError as error:
+            raise ConfigurationError(f"--spool-dir {parent}: {error.strerror}") from error
         self._path = Path(self._folder.name)
         self._making = threading.Lock()
         self._held: int | None = None

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from sooner.audio.probe import Audio
 from sooner.engines.base import Task
 from sooner.errors import InvalidParameterError, RequestCancelledError, ServiceClosedError, SoonerError
+from sooner.server.errors import log_fault
 from sooner.server.parameters import Parameters, parse_parameters
 from sooner.server.requests import OpenRequest
 from sooner.server.responses import done_event, transcript_response, warning_header
@@ -66,6 +67,7 @@ class _Answer(Response):
         except SoonerError as error:
             if not stream.has_begun:
                 raise
+            log_fault(error, self._request)
             last = error
         if isinstance(last, Response):
             await last(scope, receive, send)
@@ -136,9 +138,9 @@ async def _unless(event: Coroutine[Any, Any, object], error: type[Exception], wo
     both: tuple[asyncio.Future[Any], ...] = (working, waiting)
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise error
+        if waiting.done():  # also where both are: who cancels is told that it is cancelled
+            raise error
+        return working.result()
     finally:
         for future in both:
             future.cancel()

@@ -1,7 +1,7 @@
 """Receiving a multipart upload straight to disk, within limits.
 
 Nothing of a file is held in memory but the chunk on its way. Every wait for the client has an end, every count
-a bound: bytes of one body, bytes of all uploads on disk, bytes of a form field, number of parts.
+a bound: bytes of one body, bytes of all uploads on disk, bytes of a form's fields, number of parts.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,17 +25,20 @@ from sooner.errors import (
     InvalidParameterError,
     QueueFullError,
     ServiceClosedError,
+    SoonerError,
     SpoolFullError,
     UploadTimeoutError,
     UploadTooLargeError,
 )
+from sooner.server.parameters import FIELDS
 from sooner.server.spool import Spool
 from sooner.service.threads import run_to_its_end
 
 __all__ = ["Intake", "IntakeLimits", "Upload"]
 
-_MAX_FIELD_BYTES = 64 * 1024
+_MAX_TEXT_BYTES = 64 * 1024
 _MAX_PARTS = 64
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _MULTIPART_HELP = "send the recording as multipart/form-data with a part named 'file'"
 
 
@@ -45,7 +48,7 @@ class Upload:
 
     Attributes:
         folder: its own folder on disk; gone after the request.
-        fields: the text fields; the last of equal names counts, lists (``name[]``) are joined by commas.
+        fields: the known text fields; the last of equal names counts, lists (``name[]``) are joined by commas.
         path: the recording, ``None`` where no file was sent.
         num_bytes: bytes of the body so far.
     """
@@ -80,13 +83,13 @@ class Intake:
 
     Args:
         scheduler: asked for room before a body is read.
-        spool_dir: folder for uploads; ``None`` for the system's temporary folder.
+        spool: where uploads lie.
         limits: see ``IntakeLimits``.
     """
 
-    def __init__(self, *, scheduler: Scheduler, spool_dir: Path | None, limits: IntakeLimits) -> None:
+    def __init__(self, *, scheduler: Scheduler, spool: Spool, limits: IntakeLimits) -> None:
         self._scheduler = scheduler
-        self._spool = Spool(spool_dir)
+        self._spool = spool
         self._limits = limits
         self._num_open = 0
         self._spool_bytes = 0
@@ -104,6 +107,7 @@ class Intake:
 
         Raises:
             QueueFullError, BacklogTooLargeError, SpoolFullError: no room now.
+            SoonerError: the disk fails.
             ServiceClosedError: ``refuse`` was called.
             UploadTooLargeError, UploadTimeoutError, InvalidParameterError: see their classes.
             starlette.requests.ClientDisconnect: the client went away.
@@ -112,8 +116,9 @@ class Intake:
         self._num_open += 1
         upload = None
         try:
-            upload = Upload(await run_to_its_end(None, self._spool.new_folder))
-            await self._read_body(request, upload)
+            with self._disk():
+                upload = Upload(await run_to_its_end(None, self._spool.new_folder))
+                await self._read_body(request, upload)
             yield upload
         finally:
             self._num_open -= 1
@@ -148,6 +153,20 @@ class Intake:
                 retry_after_s=self._retry_after_s(),
             )
 
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """A disk that is full within the block, and one that fails, are errors of ours."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise SoonerError(f"the upload cannot be kept: {error}") from error
+            raise SpoolFullError(
+                limit_bytes=self._limits.max_spool_bytes,
+                actual_bytes=self._spool_bytes,
+                retry_after_s=self._retry_after_s(),
+            ) from error
+
     async def _read_body(self, request: Request, upload: Upload) -> None:
         form = _FormWriter(_boundary_of(request), upload)
         chunks = request.stream()
@@ -166,17 +185,10 @@ class Intake:
                 f"the upload was not complete after {self._limits.max_upload_s:.0f} s",
                 limit_s=self._limits.max_upload_s,
             ) from None
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise SpoolFullError(
-                limit_bytes=self._limits.max_spool_bytes,
-                actual_bytes=self._spool_bytes,
-                retry_after_s=self._retry_after_s(),
-            ) from error
         except MultipartError as error:
+            # The parser's message; behind it may be an exception, which tells a client nothing.
             raise InvalidParameterError(
-                f"the form is malformed ({error}); {_MULTIPART_HELP}", param=None
+                f"the form is malformed ({error.args[0]}); {_MULTIPART_HELP}", param=None
             ) from error
         finally:
             refusing.cancel()
@@ -207,10 +219,6 @@ class Intake:
         """Take no more uploads; those under way that send nothing more end with ``ServiceClosedError``."""
         self._refusing.set()
 
-    def close(self) -> None:
-        """Remove everything on disk. Call when no request is under way."""
-        self._spool.close()
-
 
 def _boundary_of(request: Request) -> str:
     content_type, options = parse_options_header(request.headers.get("content-type", ""))
@@ -225,14 +233,15 @@ def _open_private(path: str, flags: int) -> int:
 
 
 class _FormWriter:
-    """Parses a form as it arrives: the part named ``file`` goes to disk, text fields to a dict."""
+    """Parses a form as it arrives: the part named ``file`` goes to disk, fields that are known to a dict."""
 
     def __init__(self, boundary: str, upload: Upload) -> None:
         self._parser = PushMultipartParser(boundary, max_segment_count=_MAX_PARTS)
         self._upload = upload
-        self._segment: MultipartSegment | None = None
+        self._name = ""
         self._file: BinaryIO | None = None
         self._text = bytearray()
+        self._num_text_bytes = 0
 
     def write(self, chunk: bytes) -> None:
         for event in self._parser.parse(chunk):
@@ -244,7 +253,7 @@ class _FormWriter:
                 self._take(bytes(event))
 
     def _begin(self, segment: MultipartSegment) -> None:
-        self._segment = segment
+        self._name = segment.name
         self._text.clear()
         if segment.name == "file":
             self._upload.path = self._upload.folder / "recording"
@@ -253,22 +262,23 @@ class _FormWriter:
     def _take(self, data: bytes) -> None:
         if self._file is not None:
             self._file.write(data)
-            return
-        self._text += data
-        if len(self._text) > _MAX_FIELD_BYTES:
-            name = self._segment.name if self._segment else None
-            raise InvalidParameterError(f"field {name!r} holds more than {_MAX_FIELD_BYTES} bytes", param=name)
+        elif self._name in FIELDS:
+            self._text += data
+            self._num_text_bytes += len(data)
+            if self._num_text_bytes > _MAX_TEXT_BYTES:
+                raise InvalidParameterError(
+                    f"the fields hold more than {_MAX_TEXT_BYTES} bytes together; shorten {self._name!r}",
+                    param=self._name,
+                )
 
     def _end(self) -> None:
         if self._file is not None:
             self.close()
-        elif self._segment is not None and self._segment.name:
+        elif self._name in FIELDS:
             try:
-                self._set_field(self._segment.name, self._text.decode("utf-8"))
+                self._set_field(self._name, self._text.decode("utf-8"))
             except UnicodeDecodeError as error:
-                raise InvalidParameterError(
-                    f"field {self._segment.name!r} is not UTF-8 text", param=self._segment.name
-                ) from error
+                raise InvalidParameterError(f"field {self._name!r} is not UTF-8 text", param=self._name) from error
 
     def _set_field(self, name: str, value: str) -> None:
         fields = self._upload.fields

@@ -3,10 +3,11 @@
 All bookkeeping happens on the event loop, so nothing here needs a lock. A worker is a thread that runs one
 window; when it is back, the scheduler decides anew who gets it.
 
-An engine may be lost, and every window under way with it. Each of their jobs is suspected to be the cause and is
-begun anew once. Until it is past the place where that happened its windows run alone: if the engine is lost again,
-it was this job, and nobody else fails for it. Jobs that waited with a part done begin anew as well, unsuspected.
-A window that takes long keeps others away for a few seconds only, so that one that hangs does not hold up all.
+An engine may be lost, and with it all that is not at its end: every job that has a part done begins anew. Where a
+window took too long its job is the cause, and fails the second time. Where the engine died, each job that had a
+window under way is suspected. Until it is past the place its windows run alone: if the engine dies again, it was
+this job, and nobody else fails for it. A suspect's window keeps others away for a few seconds only, so that one
+that hangs does not hold up all; whoever is not alone when the engine dies has some more tries.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = ["Dispatcher", "JobRequest", "OnText", "Progress", "Transcript", "Wind
 
 _log = logging.getLogger(__name__)
 _ALONE_S = 10.0
+_MAX_DEATHS = 3  # of the engine, for which a job is begun anew
 _LAST_WINDOWS_S = 30.0
 _TIMER_MARGIN_S = 0.001  # behind the moment itself: at that moment nothing has passed yet
 _MAX_SWITCHES = 10
@@ -84,6 +86,8 @@ class Dispatcher:
         self._works: dict[str, Work] = {}
         self._running: dict[Work, float] = {}  # when its window began; cancelled ones stay until it ends
         self._suspects: set[Work] = set()
+        self._alone: Work | None = None  # whose window began with no other under way, the last one to begin
+        self._away_s = -math.inf  # when the engine was last seen not to be ready
         self._windows: set[asyncio.Task[None]] = set()
         self._busy_s = 0.0
         self._deadlines = Deadlines()
@@ -116,7 +120,7 @@ class Dispatcher:
             DeadlineError: it cannot be done within ``allowed_s`` any more, by prediction.
             ServiceClosedError: the service is shutting down.
             EngineError: the model failed on it.
-            EngineLostError: the engine hung or died on it, twice.
+            EngineLostError: the engine hung on it twice, or died on it again.
         """
         if self._closing:
             raise ServiceClosedError
@@ -179,6 +183,8 @@ class Dispatcher:
     def _turn(self) -> None:
         """After each event: refuse what has become hopeless, give free workers jobs, and set the timer."""
         now_s = self._clock.now_s()
+        if not self._engine.ready:
+            self._away_s = now_s
         for job_id in self._deadlines.take_passed(now_s):
             work = self._works[job_id]
             self._fail(work, work.too_late(now_s))
@@ -197,6 +203,7 @@ class Dispatcher:
             self._deadlines.discard(job.id)
             work.started_s = now_s if work.started_s is None else work.started_s
             work.teaches = work.teaches and self._engine.ready
+            self._alone = None if self._running else work
             self._running[work] = now_s
             task = asyncio.get_running_loop().create_task(self._run_window(work, now_s))
             self._windows.add(task)
@@ -209,11 +216,15 @@ class Dispatcher:
         """Whether the next window has to wait for one under way, because a suspect's runs alone."""
         if not self._suspects:
             return False
-        recent = {work for work, began_s in self._running.items() if now_s - began_s < _ALONE_S}
+        recent = {work for work, began_s in self._running.items() if now_s < self._alone_until_s(began_s)}
         if not recent.isdisjoint(self._suspects):
             return True
         job = self.scheduler.peek(now_s)
         return bool(recent) and job is not None and self._works[job.id] in self._suspects
+
+    def _alone_until_s(self, began_s: float) -> float:
+        """Until when a suspect's window has a worker to itself; what it waits for a new engine does not count."""
+        return max(began_s, self._away_s) + _ALONE_S
 
     def _set_timer(self, now_s: float) -> None:
         """Have a turn at the next moment at which a job becomes hopeless, or was alone for long enough."""
@@ -222,8 +233,10 @@ class Dispatcher:
             self._timer = None
         moments_s = [] if self._deadlines.earliest_s is None else [self._deadlines.earliest_s]
         if self._suspects and self.scheduler.num_waiting:
-            ends_s = (began_s + _ALONE_S for began_s in self._running.values())
+            ends_s = map(self._alone_until_s, self._running.values())
             moments_s.extend(end_s for end_s in ends_s if end_s > now_s)
+            if self._away_s == now_s:  # nobody tells when the engine is ready
+                moments_s.append(now_s + _ALONE_S / 10)
         if moments_s:
             delay_s = max(0.0, min(moments_s) - now_s) + _TIMER_MARGIN_S
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
@@ -235,17 +248,16 @@ class Dispatcher:
         self._busy_s += now_s - began_s
         if self._on_window is not None:
             self._on_window(WindowRecord(job_id=work.job.id, started_s=began_s, ended_s=now_s))
-        is_wanted = self._works.get(work.job.id) is work
-        if isinstance(outcome, EngineLostError):
-            self._begin_waiting_ones_anew(work)
-        if not is_wanted:
+        if self._works.get(work.job.id) is not work:
             work.release()  # cancelled while its window ran
-        elif isinstance(outcome, EngineLostError) and work.lost_at_s is None:
-            self._begin_suspect_anew(work, now_s)
+        elif isinstance(outcome, EngineLostError):
+            self._lose_window(work, outcome, now_s)
         elif isinstance(outcome, SoonerError):
             self._fail(work, outcome)
         else:
             self._take_window(work, outcome, now_s)
+        if isinstance(outcome, EngineLostError) and outcome.is_cause is not False:
+            self._begin_waiting_ones_anew(now_s)
         self._turn()
 
     async def _step(self, work: Work) -> WindowResult | SoonerError:
@@ -264,17 +276,15 @@ class Dispatcher:
             _log.exception("the listener of job %s failed", work.job.id)
             self._fail(work, SoonerError(f"the text could not be handed on: {error}"))
             return
-        if work.lost_at_s is not None and work.done_s > work.lost_at_s:
+        if work.done_s > work.died_at_s:
             self._suspects.discard(work)
         if window.done:
             self._finish(work, window.language, now_s)
         else:
-            self._yield_back(work, self._estimate(work.request, window.position_s), now_s)
-
-    def _yield_back(self, work: Work, remaining: Estimate, now_s: float) -> None:
-        work.remaining_s = remaining.size_s
-        self.scheduler.yield_back(work.job.id, remaining=remaining, now_s=now_s)
-        self._deadlines.set(work.job.id, work.latest_start_s)
+            remaining = self._estimate(work.request, window.position_s)
+            work.remaining_s = remaining.size_s
+            self.scheduler.yield_back(work.job.id, remaining=remaining, now_s=now_s)
+            self._deadlines.set(work.job.id, work.latest_start_s)
 
     def _finish(self, work: Work, language: str, now_s: float) -> None:
         job = work.job
@@ -296,19 +306,33 @@ class Dispatcher:
         if not work.future.done():  # its waiter may have been cancelled in this very turn of the loop
             work.future.set_result(transcript)
 
-    def _begin_waiting_ones_anew(self, lost: Work) -> None:
+    def _lose_window(self, work: Work, loss: EngineLostError, now_s: float) -> None:
+        if self._fails_for(work, loss):
+            self._fail(work, loss)
+        else:
+            _log.warning("the engine was lost during job %s, at %.1f s; it begins anew", work.job.id, work.done_s)
+            self._begin_anew(work, now_s)
+
+    def _fails_for(self, work: Work, loss: EngineLostError) -> bool:
+        """Whether a job is to blame for the loss of its engine; from now on it is suspected where it may be."""
+        if loss.is_cause is None:
+            work.note_death()
+            is_named = work in self._suspects and work is self._alone
+            self._suspects.add(work)
+            return is_named or work.num_deaths > _MAX_DEATHS
+        work.num_hangs += loss.is_cause
+        return work.num_hangs > 1
+
+    def _begin_waiting_ones_anew(self, now_s: float) -> None:
         """Let go of what waiting jobs had open in the engine that was lost; running ones hear of it themselves."""
         for work in self._works.values():
-            if work is not lost and work not in self._running and work.decoding is not None:
-                work.begin_anew()
-                self._deadlines.set(work.job.id, work.latest_start_s)
+            if work not in self._running and work.decoding is not None:
+                self._begin_anew(work, now_s)
 
-    def _begin_suspect_anew(self, work: Work, now_s: float) -> None:
-        _log.warning("the engine was lost during job %s, at %.1f s; it begins anew", work.job.id, work.done_s)
-        work.lost_at_s = work.done_s
-        self._suspects.add(work)
+    def _begin_anew(self, work: Work, now_s: float) -> None:
         work.begin_anew()
-        self._yield_back(work, work.job.estimate, now_s)
+        self.scheduler.begin_anew(work.job.id, now_s=now_s)
+        self._deadlines.set(work.job.id, work.latest_start_s)
 
     def _fail(self, work: Work, error: SoonerError) -> None:
         self._drop(work)

@@ -118,8 +118,9 @@ class Work:
     """A job on its way, and who waits for it. All but ``step`` is for the event loop.
 
     Attributes:
-        lost_at_s: where the engine was lost while it ran a window of this job, seconds of audio done;
-            ``None`` where that never happened.
+        num_hangs: times the engine was lost because a window of this job took too long.
+        num_deaths: times the engine died, nobody knows why, while it ran a window of this job.
+        died_at_s: where that was last, seconds of audio done.
         teaches: whether its service tells what a window takes: not where it waited for a new engine or lost one.
     """
 
@@ -136,7 +137,9 @@ class Work:
     num_tokens: int = 0
     num_windows: int = 0
     num_restarts: int = 0
-    lost_at_s: float | None = None
+    num_hangs: int = 0
+    num_deaths: int = 0
+    died_at_s: float = 0.0
     teaches: bool = True
     _given_until_s: float = -math.inf
 
@@ -181,6 +184,13 @@ class Work:
         self.first_text_s = now_s if self.first_text_s is None else self.first_text_s
         if self.on_text is not None and not self.future.done():  # its waiter may have left in this very turn
             self.on_text(fresh)
+
+    def note_death(self) -> None:
+        """Note that the engine died, nobody knows why, while it ran a window of this job."""
+        self.num_deaths += 1
+        speech = self.request.audio.speech
+        # The engine skips to the first voice: its window is at that place, though nothing is done.
+        self.died_at_s = max(self.done_s, speech[0][0] if speech else 0.0)
 
     def begin_anew(self) -> None:
         """Forget what was done: the engine that did it is lost. What was given to ``on_text`` stays given."""

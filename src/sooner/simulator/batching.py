@@ -7,6 +7,7 @@ first token. Arrivals within a step are seen at its end.
 
 A recording of several windows is what the vLLM plugin makes of it: one place in the queue, with the size of the
 whole recording and what is left of it, from which its windows are taken in order; they may run at the same time.
+vLLM does not skip silence, so a recording counts with all its length, however little of it is speech.
 
 Where memory is bounded, a running window that needs another block when there is none evicts whom the policy
 names. What is evicted waits again, keeps its tokens, and is encoded anew; a step that evicts admits nobody.

@@ -142,7 +142,7 @@ class WorkersProfile(_Described):
         token_s: what decoding a token takes, seconds.
         context_s: what a window takes more that goes on from another, seconds: the model reads the text so far.
         overhead_s: what a request takes before it is queued and after it is served, seconds, without a worker.
-        kappa: κ, tokens per second of audio, for what the trace does not tell.
+        kappa: κ, tokens per second of audio (of speech where the trace tells it), where the trace has no tokens.
         num_workers: windows served at once.
         window_s: audio that a window carries a long recording forward, at most 30 s: Whisper goes on where the
             last whole segment ended.

@@ -100,16 +100,26 @@ def log_uniform_factors(count: int, *, most: float, seed: int) -> list[float]:
 
 
 def capacity_per_s(profile: Profile, trace: Sequence[TraceRequest]) -> float:
-    """Requests a second at which the engine is saturated by the mix of ``trace``."""
+    """Requests a second at which the engine is saturated by the mix of ``trace``.
+
+    Workers skip silence, and have nothing to do where nobody speaks: infinite where that is all there is.
+    """
     estimator = profile.estimator()
-    windows = sum(profile.num_windows(request.audio_s) for request in trace)
-    tokens = sum(
-        estimator.estimate(request.audio_s).estimated_output_tokens
-        if request.num_tokens is None
-        else request.num_tokens
+    skips = isinstance(profile, WorkersProfile)
+    served = [
+        (request.spoken_s if skips else request.audio_s, request.num_tokens)
         for request in trace
+        if not (skips and request.speech_s == 0)
+    ]
+    if not served:
+        return math.inf
+    windows = sum(profile.num_windows(length_s) for length_s, _ in served)
+    tokens = sum(
+        estimator.estimate(length_s).estimated_output_tokens if num_tokens is None else num_tokens
+        for length_s, num_tokens in served
     )
-    return profile.capacity_per_s(num_windows=windows / len(trace), num_tokens=tokens / len(trace))
+    of_served = profile.capacity_per_s(num_windows=windows / len(served), num_tokens=tokens / len(served))
+    return of_served * (len(trace) / len(served))
 
 
 def _load(profile: Profile, trace: Sequence[TraceRequest]) -> float | None:

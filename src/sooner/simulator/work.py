@@ -41,6 +41,7 @@ class Progress:
         return LatencyRecord(
             id=self.id,
             audio_s=self.request.audio_s,
+            speech_s=self.request.speech_s,
             size_s=self.size_s,
             arrival_s=self.request.arrival_s,
             finished_s=finished_s,

@@ -3,6 +3,10 @@
 An event is an arrival or the end of a window. After a window the job comes back to the scheduler with what
 remains of it, and the free worker asks who is next: the same calls in the same order as
 ``sooner.service.dispatcher`` makes. A window takes as long as its ``Work`` says, whatever was predicted.
+
+The server skips silence, so where a trace tells how much of a recording is speech, that stands for its length. Its
+windows are then those of as much speech in one piece, a fair approximation: the trace does not tell where the
+pauses are, and a voice far from the last begins a window of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Work:
     Attributes:
         job: as the scheduler gets it.
         progress: as the record tells of it.
-        windows_s: true duration of each window, seconds; at least one.
+        windows_s: true duration of each window, seconds; none where nobody speaks.
         remaining: what is predicted to remain after each window but the last.
     """
 
@@ -82,24 +86,28 @@ def _scaled(estimate: Estimate, factor: float) -> Estimate:
 def _work(
     job_id: str, request: TraceRequest, profile: WorkersProfile, estimator: Estimator, rng: random.Random
 ) -> Work:
-    estimate = estimator.estimate(request.audio_s)
-    tokens = estimate.estimated_output_tokens if request.num_tokens is None else request.num_tokens
-    num_windows = profile.num_windows(request.audio_s)
-    first_s = profile.encode_s + profile.token_s * tokens / num_windows
-    windows_s = [first_s, *[first_s + profile.context_s] * (num_windows - 1)]
+    estimate = estimator.estimate(request.spoken_s)
+    if request.speech_s == 0:
+        num_windows, tokens, windows_s = 0, 0, []
+    else:
+        num_windows = profile.num_windows(request.spoken_s)
+        tokens = estimate.estimated_output_tokens if request.num_tokens is None else request.num_tokens
+        first_s = profile.encode_s + profile.token_s * tokens / num_windows
+        windows_s = [first_s, *[first_s + profile.context_s] * (num_windows - 1)]
     return Work(
         job=Job(
             id=job_id,
             arrival_s=request.arrival_s + profile.overhead_s,
             audio_s=request.audio_s,
             estimate=estimate,
+            speech_s=request.speech_s,
             language=request.language,
             client=request.client,
         ),
         progress=Progress(job_id, request, profile.alone_s(estimate), num_windows, tokens),
         windows_s=[window_s * _deviation(rng, profile.spread) for window_s in windows_s],
         remaining=[
-            estimator.estimate(request.audio_s - done * profile.window_s, is_continued=True)
+            estimator.estimate(request.spoken_s - done * profile.window_s, is_continued=True)
             for done in range(1, num_windows)
         ],
     )
@@ -115,28 +123,27 @@ def serve_by_workers(
 ) -> Iterator[LatencyRecord | Failure]:
     """Serve ``works``, which come in order of arrival, and yield each request as it ends.
 
-    O(log n) a window beside the scheduler. What the scheduler refuses is a ``Failure``.
+    O(log n) a window beside the scheduler. What the scheduler refuses is a ``Failure``. A recording in which
+    nobody speaks ends as it arrives, without a worker.
     """
     works = iter(works)
     upcoming = next(works, None)
     waiting: dict[str, _Standing] = {}
     ends: list[tuple[float, int, _Standing]] = []  # end of a window, a number against ties, whose
     num_started = 0
+    ended: LatencyRecord | Failure | None
     while upcoming is not None or ends:
         if upcoming is not None and (not ends or upcoming.job.arrival_s <= ends[0][0]):
             now_s = upcoming.job.arrival_s
-            try:
-                scheduler.submit(upcoming.job)
+            if (ended := _arrive(upcoming, scheduler)) is None:
                 waiting[upcoming.job.id] = _Standing(upcoming)
-            except AdmissionError as error:
-                yield upcoming.progress.refused(error, now_s)
             upcoming = next(works, None)
         else:
             now_s, _, standing = heapq.heappop(ends)
-            if (record := _end_window(standing, scheduler, now_s)) is not None:
-                yield record
-            else:
+            if (ended := _end_window(standing, scheduler, now_s)) is None:
                 waiting[standing.work.job.id] = standing
+        if ended is not None:
+            yield ended
         while len(ends) < num_workers and (job := scheduler.next(now_s)) is not None:
             num_started += 1
             standing = waiting.pop(job.id)
@@ -159,6 +166,18 @@ class _Standing:
     def resume(self, now_s: float) -> None:
         if self.num_done and now_s > self.left_s:
             self.work.progress.num_preemptions += 1
+
+
+def _arrive(work: Work, scheduler: Scheduler) -> LatencyRecord | Failure | None:
+    """Queue a request. Its end, where that is now: nobody speaks in it, or it is refused."""
+    now_s = work.job.arrival_s
+    if not work.windows_s:
+        return work.progress.record(now_s)
+    try:
+        scheduler.submit(work.job)
+    except AdmissionError as error:
+        return work.progress.refused(error, now_s)
+    return None
 
 
 def _end_window(standing: _Standing, scheduler: Scheduler, now_s: float) -> LatencyRecord | None:

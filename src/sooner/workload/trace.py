@@ -38,7 +38,7 @@ MAX_AUDIO_S = 7 * 86_400.0
 _MAX_ARRIVAL_S = 1e11  # the year 5138; milliseconds since 1970 are beyond it
 _ARRIVAL_NAMES = ("arrival_s", "arrival", "at_s")
 _TOKEN_NAMES = ("num_tokens", "tokens")
-_WRITTEN_NAMES = ("arrival_s", "audio_s", "num_tokens", "language", "client", "path", "transcript")
+_WRITTEN_NAMES = ("arrival_s", "audio_s", "speech_s", "num_tokens", "language", "client", "path", "transcript")
 _RUN_HEADER = "run"  # a header's kind in run files, see sooner.evidence.run_file
 _SECOND_RUN = (
     "a second run begins here (a server that was started again begins one), and a trace is of one run: "
@@ -56,6 +56,7 @@ class TraceRequest:
     Attributes:
         arrival_s: seconds after the start of the trace.
         audio_s: length of the recording, seconds.
+        speech_s: seconds of it in which somebody speaks; ``None`` where not known.
         num_tokens: tokens that its text has, ``None`` where not known.
         language: language code that the client names, ``None`` for none.
         client: whose request it is, ``None`` for nobody's in particular.
@@ -65,11 +66,17 @@ class TraceRequest:
 
     arrival_s: float
     audio_s: float
+    speech_s: float | None = None
     num_tokens: int | None = None
     language: str | None = None
     client: str | None = None
     path: Path | None = None
     transcript: str | None = None
+
+    @property
+    def spoken_s(self) -> float:
+        """Seconds to transcribe where silence is skipped: those of speech where they are known, else all."""
+        return self.audio_s if self.speech_s is None else self.speech_s
 
 
 def read_trace(path: Path) -> list[TraceRequest]:
@@ -177,6 +184,9 @@ def _request(row: _Row, folder: Path) -> TraceRequest:
     audio_s = _needed(row, "audio_s")
     if not 0 < audio_s <= MAX_AUDIO_S:
         raise ValueError(f"audio_s must be more than 0 and at most a week, in seconds, not {audio_s:g}")
+    speech_s = _number(row, "speech_s")
+    if speech_s is not None and not 0 <= speech_s <= audio_s:
+        raise ValueError(f"speech_s must be at least 0 and at most audio_s, {audio_s:g}, not {speech_s:g}")
     num_tokens = _number(row, *_TOKEN_NAMES)
     if num_tokens is not None and num_tokens < 0:
         raise ValueError(f"num_tokens must be at least 0, not {num_tokens:g}")
@@ -184,6 +194,7 @@ def _request(row: _Row, folder: Path) -> TraceRequest:
     return TraceRequest(
         arrival_s=_arrival_s(row),
         audio_s=audio_s,
+        speech_s=speech_s,
         num_tokens=None if num_tokens is None else round(num_tokens),
         language=_text(row, "language"),
         client=_text(row, "client"),
@@ -254,10 +265,13 @@ def _write(file: TextIO, delimiter: str | None, trace: Iterable[TraceRequest]) -
     if delimiter is None:
         file.writelines(json.dumps(_written(request)) + "\n" for request in trace)
         return
+    # Seconds of speech are known of few traces; the others stay the files that they have always been.
+    rows = [_written(request) for request in trace]
+    names = [name for name in _WRITTEN_NAMES if name != "speech_s" or any(name in row for row in rows)]
     # Lines end in \r\n, the module's default: with another end it leaves a \r in a transcript unquoted.
-    writer = csv.DictWriter(file, fieldnames=_WRITTEN_NAMES, delimiter=delimiter)
+    writer = csv.DictWriter(file, fieldnames=names, delimiter=delimiter)
     writer.writeheader()
-    writer.writerows(_written(request) for request in trace)
+    writer.writerows(rows)
 
 
 def _written(request: TraceRequest) -> dict[str, Any]:
