@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from sooner.bench.accuracy import is_right, word_errors
 from sooner.core.latency import percentile
@@ -17,6 +18,7 @@ REFUSALS = frozenset({"queue_full", "client_limit", "spool_full", "backlog_too_l
 LOSSES = frozenset({"engine_lost", "engine_failed"})
 WARM_UP_SHARE = 1 / 3
 """Of the time watched, that in which memory may still grow."""
+LOWEST_OF_S = 30.0
 MIN_JUDGED_S = 120.0
 """Shortest stretch of samples whose slope tells anything."""
 
@@ -111,7 +113,11 @@ class Slope:
 
 
 def slope_of(samples: Sequence[tuple[float, float]]) -> Slope:
-    """The slope of ``(second, figure)`` after the first third of the time, and the highest figure of all."""
+    """The slope of ``(second, figure)`` after the first third of the time, and the highest figure of all.
+
+    It is that of the lowest figure of each half minute. What a long recording takes and gives back is no growth,
+    and a straight line through such steps has a slope by where they happen to stand.
+    """
     highest = max((figure for _, figure in samples), default=0.0)
     if not samples:
         return Slope(None, highest)
@@ -119,10 +125,14 @@ def slope_of(samples: Sequence[tuple[float, float]]) -> Slope:
     later = [(at_s, figure) for at_s, figure in samples if at_s >= first_s + WARM_UP_SHARE * (last_s - first_s)]
     if later[-1][0] - later[0][0] < MIN_JUDGED_S:
         return Slope(None, highest)
-    mean_s = sum(at_s for at_s, _ in later) / len(later)
-    mean = sum(figure for _, figure in later) / len(later)
-    covariance = sum((at_s - mean_s) * (figure - mean) for at_s, figure in later)
-    variance = sum((at_s - mean_s) ** 2 for at_s, _ in later)
+    lowest: dict[int, tuple[float, float]] = {}
+    for at_s, figure in later:
+        part = int((at_s - later[0][0]) // LOWEST_OF_S)
+        lowest[part] = min(lowest.get(part, (at_s, figure)), (at_s, figure), key=lambda one: one[1])
+    mean_s = fmean(at_s for at_s, _ in lowest.values())
+    mean = fmean(figure for _, figure in lowest.values())
+    covariance = sum((at_s - mean_s) * (figure - mean) for at_s, figure in lowest.values())
+    variance = sum((at_s - mean_s) ** 2 for at_s, _ in lowest.values())
     return Slope(60 * covariance / variance, highest)
 
 
@@ -157,6 +167,14 @@ def flat(name: str, samples: Sequence[tuple[float, float]], *, most_per_min: flo
         f"{slope.per_min:+.2f} MB a minute (at most {most_per_min:g}), "
         f"highest {slope.highest:.0f} MB (at most {most:g})",
     )
+
+
+def none_waits_for_ever(outcomes: Sequence[Outcome], *, most_s: float) -> Check:
+    """Whoever got a text got it within bounds, however much of the load was shorter."""
+    served = [one.ended_s - one.sent_s for one in outcomes if one.code == DONE]
+    figures = ", ".join(f"P{percent} {percentile(served, percent):.1f}" for percent in (50, 90, 99, 100) if served)
+    passed = bool(served) and max(served) <= most_s
+    return Check("nobody waits for ever", passed, f"{figures} s (at most {most_s:g})")
 
 
 def quick(name: str, latencies_s: Sequence[float], num_failed: int, *, most_p99_s: float) -> Check:

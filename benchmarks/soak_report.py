@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from soak_checks import REFUSALS, Check, Outcome, flat, quick, text_fault
+from soak_checks import REFUSALS, Check, Outcome, flat, none_waits_for_ever, quick, text_fault
+from soak_server import MAX_WAIT_S
 from soak_traffic import Recordings
+
+OVERDUE_S = 90.0
+"""What those who waited for ``--max-wait-s`` may still wait for each other, and be served, seconds."""
 
 QUEUE_COUNTS = ("num_waiting", "num_running", "num_arriving")
 
@@ -98,6 +102,7 @@ def _request_checks(seen: Seen, recordings: Recordings) -> list[Check]:
             not wrong,
             f"{num_texts} texts compared, {len(wrong)} wrong {'; '.join(wrong[:5])}",
         ),
+        none_waits_for_ever(seen.outcomes, most_s=MAX_WAIT_S + OVERDUE_S),
         Check("overload is refused, with Retry-After", bool(refused), f"{dict(refused)}"),
         Check("all kinds of clients took part", kinds == {*SHARES, "flood"}, ", ".join(sorted(kinds))),
     ]

@@ -23,6 +23,7 @@ from soak_watch import engines_of
 NUM_WORKERS = 2
 MAX_QUEUE = 60
 WINDOW_LIMIT_S = 20.0
+MAX_WAIT_S = 120.0
 GRACE_S = 30.0
 
 _LISTENING = re.compile(r"listening on http://(\S+?):(\d+),.* (\d+) workers")
@@ -72,6 +73,7 @@ class SoakServer:
             "port": 0,
             "workers": NUM_WORKERS,
             "max-queue": MAX_QUEUE,
+            "max-wait-s": MAX_WAIT_S,
             "max-upload-bytes": MAX_UPLOAD_BYTES,
             "window-limit-s": WINDOW_LIMIT_S,
             "shutdown-grace-s": GRACE_S,

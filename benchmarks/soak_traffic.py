@@ -254,7 +254,7 @@ class Traffic:
             writer.write(head + body)
             await writer.drain()
             async with asyncio.timeout(LIMIT_S):
-                answer = await reader.read(2**20)
+                answer = await reader.read()  # to the end: the server was asked to close
         finally:
             writer.close()
             with suppress(OSError):

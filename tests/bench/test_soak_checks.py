@@ -89,6 +89,8 @@ def test_a_slope_is_that_of_the_time_after_the_warm_up(checks: ModuleType) -> No
     assert checks.slope_of(warming).per_min == pytest.approx(0.0, abs=1e-9)
     growing = [(1e6 + second, 200.0 + second / 10) for second in range(240)]
     assert checks.slope_of(growing) == checks.Slope(pytest.approx(6.0), pytest.approx(223.9))
+    steps = [(float(second), 490.0 + 50.0 * (second % 40 > 30)) for second in range(300)]
+    assert checks.slope_of(steps).per_min == pytest.approx(0.0)  # taken and given back
 
 
 def test_a_short_run_tells_no_slope(checks: ModuleType) -> None:
