@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -77,6 +78,15 @@ def test_streams_tell_when_the_first_text_came(tmp_path: Path) -> None:
     assert "To the first text" in result.stdout
 
 
+@pytest.fixture
+def heeded_interrupt() -> Iterator[None]:
+    """What a shell starts in the background ignores interrupts, and so would every process that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupt")
 def test_an_interrupt_keeps_what_was_measured_and_stops_the_server(tmp_path: Path) -> None:
     traffic = ["--workload", "clips", "--rate", "1", "--requests", "500", "--out", tmp_path]
     command = [SOONER, "bench", "--policies", "hrrn", "--workers", "1", *traffic]

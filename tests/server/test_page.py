@@ -207,6 +207,12 @@ def test_errors_are_shown_in_their_own_words(visitor: Visitor, serve: Serve) -> 
     waits_for_card(page, "Send again")
 
 
+def test_a_file_that_breaks_off_is_called_so(visitor: Visitor, serve: Serve) -> None:
+    page = visitor.open(serve())
+    page.choose_files("#choose", [HOSTILE / "jfk_truncated50pct.mp3"])
+    waits_for_card(page, "breaks off")
+
+
 def test_an_engine_that_fails_in_the_midst(visitor: Visitor, serve: Serve, silent_wav: Any) -> None:
     """An error within the stream, behind text that has come."""
     from sooner.engines.fake import FakeEngine

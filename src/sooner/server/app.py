@@ -316,6 +316,13 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         service: Service = self._app.state.service
+        now = service.dispatcher.scheduler.statistics()
+        _log.info(
+            "stopping: %d running, %d waiting, at most %g s",
+            now.num_running,
+            now.num_waiting,
+            self._options.shutdown_grace_s,
+        )
         service.intake.refuse()
         service.prober.refuse()
         closing = asyncio.ensure_future(service.dispatcher.close(grace_s=self._options.shutdown_grace_s))

@@ -114,8 +114,8 @@ class ServeOptions:
     spool_dir
         Folder for uploads that wait. Default: the system's temporary folder.
     records
-        A file that gets a line for each request as it ends: what sooner report, calibrate and plan read. A file
-        that is there is continued.
+        A file that gets a line for each request that was queued, as it ends: what sooner report, calibrate and
+        plan read. A file that is there is continued.
     device
         Where the model runs.
     compute_type
