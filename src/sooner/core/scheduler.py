@@ -186,6 +186,11 @@ class Scheduler:
         return self._waiting_work_s / self._num_workers
 
     @property
+    def retry_after_s(self) -> float:
+        """Seconds after which what waits now is predicted to be served: when to try again."""
+        return max(1.0, self.backlog_s)
+
+    @property
     def _waiting_work_s(self) -> float:
         resuming_s = sum(
             self._records[job_id].ticket.remaining_s for job_id in self._resume
@@ -277,8 +282,9 @@ class Scheduler:
         """Why no job at all can be admitted now; ``None`` where there is room."""
         limits = self._limits
         if self.num_waiting >= limits.max_waiting:
-            retry_after_s = max(1.0, self.backlog_s)
-            return QueueFullError(limit=limits.max_waiting, actual=self.num_waiting, retry_after_s=retry_after_s)
+            return QueueFullError(
+                limit=limits.max_waiting, actual=self.num_waiting, retry_after_s=self.retry_after_s
+            )
         if limits.max_backlog_s is not None and self.backlog_s > limits.max_backlog_s:
             return BacklogTooLargeError(limit_s=limits.max_backlog_s, actual_s=self.backlog_s)
         return None

@@ -206,7 +206,7 @@ def _make_service(options: ServeOptions, parts: _Parts) -> Service:
         limits=ClientLimits(
             max_jobs=options.client_jobs_on(parts.num_workers), max_audio_s=options.max_client_audio_s
         ),
-        retry_after_s=lambda: max(1.0, scheduler.backlog_s),
+        retry_after_s=lambda: scheduler.retry_after_s,
     )
     return Service(
         engine=engine,

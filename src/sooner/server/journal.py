@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Mapping
 
+from sooner.core.latency import LatencyRecord
 from sooner.server.access import PRIORITIES
 from sooner.server.outcome import Outcome, outcome_of
 from sooner.server.recent import Recent
@@ -37,10 +38,10 @@ class Journal:
     def note(self, request: OpenRequest, now_s: float) -> None:
         """Take note of a request that is over at ``now_s``."""
         outcome = outcome_of(request.error)
-        _log.info("request %s", logfmt(_facts(request, outcome)))
-        self._tally.note(request, outcome)
-        if request.transcript is not None:
-            record = record_of(request.transcript)
+        record = None if request.transcript is None else record_of(request.transcript)
+        _log.info("request %s", logfmt(_facts(request, outcome, record)))
+        self._tally.note(request, outcome, record)
+        if record is not None:
             self._recent.note(record)
             if self._records is not None:
                 self._records.put(record)
@@ -75,7 +76,7 @@ def _value(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
-def _facts(request: OpenRequest, outcome: Outcome) -> dict[str, object]:
+def _facts(request: OpenRequest, outcome: Outcome, record: LatencyRecord | None) -> dict[str, object]:
     audio, transcript = request.audio, request.transcript
     facts: dict[str, object] = {
         "id": request.id,
@@ -87,8 +88,7 @@ def _facts(request: OpenRequest, outcome: Outcome) -> dict[str, object]:
         "audio_s": None if audio is None else audio.audio_s,
         "speech_s": None if audio is None else audio.speech_s,
     }
-    if transcript is not None:
-        record = record_of(transcript)
+    if transcript is not None and record is not None:
         facts |= {
             "size_s": record.size_s,
             "wait_s": record.wait_s,

@@ -77,7 +77,7 @@ class ServiceMetrics(Collector):
         yield CounterMetricFamily("sooner_jobs_submitted", "Uploads that were queued", now.num_submitted)
         yield CounterMetricFamily("sooner_preemptions", "Times a started upload was put off", now.num_preemptions)
         phases = GaugeMetricFamily("sooner_requests_open", "Requests on their way", labels=["phase"])
-        phases.add_metric(["arriving"], max(0, self._requests.num_open - now.num_waiting - now.num_running))
+        phases.add_metric(["arriving"], self._requests.num_arriving(now))
         phases.add_metric(["waiting"], now.num_waiting)
         phases.add_metric(["running"], now.num_running)
         yield phases

@@ -80,7 +80,7 @@ class QueueView:
             "state": self.state(),
             **asdict(statistics),
             "load": _finite(self._dispatcher.scheduler.load),
-            "num_arriving": max(0, self._requests.num_open - statistics.num_waiting - statistics.num_running),
+            "num_arriving": self._requests.num_arriving(statistics),
             "recent": self._recent.body(now_s),
             "switches": [
                 {

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sooner.audio.decode import SAMPLE_RATE_HZ
 from sooner.audio.probe import Audio
+from sooner.core.scheduler import SchedulerStatistics
 from sooner.errors import ClientLimitError, InvalidParameterError, RequestIdTakenError, RequestNotFoundError
 from sooner.server.access import Caller
 from sooner.server.door import is_request_id
@@ -97,6 +98,10 @@ class OpenRequests:
     def num_open(self) -> int:
         """Requests on their way."""
         return len(self._requests)
+
+    def num_arriving(self, now: SchedulerStatistics) -> int:
+        """Those that the scheduler does not know: being received, measured, or answered."""
+        return max(0, self.num_open - now.num_waiting - now.num_running)
 
     @contextmanager
     def open(self, caller: Caller, *, request_id: str | None = None) -> Iterator[OpenRequest]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
-from sooner.core.latency import duration_bucket
+from sooner.core.latency import LatencyRecord, duration_bucket
 from sooner.server.access import PRIORITIES
 from sooner.server.outcome import CANCELLED, CLIENT_LEFT, Outcome
 from sooner.server.requests import OpenRequest
@@ -58,29 +58,29 @@ class Tally:
         self._requests.labels(reason).inc()
         self._refusals.labels(reason).inc()
 
-    def note(self, request: OpenRequest, outcome: Outcome) -> None:
-        """Count a request that is over. O(buckets)."""
+    def note(self, request: OpenRequest, outcome: Outcome, record: LatencyRecord | None) -> None:
+        """Count a request that is over; ``record`` is of its text, where it has one. O(buckets)."""
         self._requests.labels(outcome.name).inc()
         if outcome.is_refusal:
             self._refusals.labels(outcome.name).inc()
             self._jobs.labels("refused").inc()
-        elif request.transcript is not None:  # also where its client left with the text on its way
+        elif (
+            request.transcript is not None and record is not None
+        ):  # also where its client left with the text on its way
             self._jobs.labels("finished").inc()
-            self._note_text(request.transcript, PRIORITIES[request.priority])
+            self._restarts.inc(request.transcript.num_restarts)
+            self._note_text(record, request.transcript, PRIORITIES[request.priority])
         elif request.arrival_s is not None:  # it was in the queue
             self._jobs.labels("cancelled" if outcome.name in (CLIENT_LEFT, CANCELLED) else "failed").inc()
 
-    def _note_text(self, transcript: Transcript, priority: str) -> None:
-        job = transcript.job
-        labels = (duration_bucket(job.audio_s), priority)
-        e2e_s = transcript.finished_s - job.arrival_s
-        self._restarts.inc(transcript.num_restarts)
-        self._audio_s.inc(job.audio_s)
+    def _note_text(self, record: LatencyRecord, transcript: Transcript, priority: str) -> None:
+        labels = (duration_bucket(record.audio_s), priority)
+        self._audio_s.inc(record.audio_s)
         self._wait_s.labels(*labels).observe(transcript.wait_s)
-        self._size_s.labels(*labels).observe(job.size_s)
-        self._e2e_s.labels(*labels).observe(e2e_s)
-        if transcript.first_text_s is not None:
-            self._ttft_s.labels(*labels).observe(transcript.first_text_s - job.arrival_s)
+        self._size_s.labels(*labels).observe(record.size_s)
+        self._e2e_s.labels(*labels).observe(record.e2e_s)
+        if record.ttft_s is not None:
+            self._ttft_s.labels(*labels).observe(record.ttft_s)
         if transcript.service_s > 0:  # silence takes none
-            self._slowdown.labels(*labels).observe(e2e_s / job.size_s)
-            self._over_predicted.observe(transcript.service_s / job.size_s)
+            self._slowdown.labels(*labels).observe(record.slowdown)
+            self._over_predicted.observe(transcript.service_s / record.size_s)

@@ -131,15 +131,12 @@ class Intake:
         num_waiting = self._scheduler.num_waiting + self.num_arriving
         if num_waiting >= self._limits.max_waiting:
             raise QueueFullError(
-                limit=self._limits.max_waiting, actual=num_waiting, retry_after_s=self._retry_after_s()
+                limit=self._limits.max_waiting, actual=num_waiting, retry_after_s=self._scheduler.retry_after_s
             )
         declared = request.headers.get("content-length", "")
         if declared.isdecimal():
             self._check_size(int(declared))
             self._check_spool(int(declared))
-
-    def _retry_after_s(self) -> float:
-        return max(1.0, self._scheduler.backlog_s)
 
     def _check_size(self, num_bytes: int) -> None:
         if num_bytes > self._limits.max_upload_bytes:
@@ -150,7 +147,7 @@ class Intake:
             raise SpoolFullError(
                 limit_bytes=self._limits.max_spool_bytes,
                 actual_bytes=self._spool_bytes,
-                retry_after_s=self._retry_after_s(),
+                retry_after_s=self._scheduler.retry_after_s,
             )
 
     @contextmanager
@@ -164,7 +161,7 @@ class Intake:
             raise SpoolFullError(
                 limit_bytes=self._limits.max_spool_bytes,
                 actual_bytes=self._spool_bytes,
-                retry_after_s=self._retry_after_s(),
+                retry_after_s=self._scheduler.retry_after_s,
             ) from error
 
     async def _read_body(self, request: Request, upload: Upload) -> None:
